@@ -1,0 +1,154 @@
+//! Ids and counters. Each is its own type, so that a revision is never taken for a generation.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+macro_rules! uuid_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// Wraps a UUID.
+            #[must_use]
+            pub const fn new(uuid: Uuid) -> Self {
+                Self(uuid)
+            }
+
+            /// The UUID itself.
+            #[must_use]
+            pub const fn uuid(self) -> Uuid {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+macro_rules! counter {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name($inner);
+
+        impl $name {
+            /// This number.
+            #[must_use]
+            pub const fn new(number: $inner) -> Self {
+                Self(number)
+            }
+
+            /// The plain number.
+            #[must_use]
+            pub const fn get(self) -> $inner {
+                self.0
+            }
+
+            /// The number after this one.
+            #[must_use]
+            pub const fn next(self) -> Self {
+                Self(self.0.saturating_add(1))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+uuid_id! {
+    /// One data directory's identity. A server with another cluster id is another server.
+    ClusterId
+}
+uuid_id! {
+    /// A slot. Made of the cluster's id and a number, so it is unique across clusters without randomness.
+    SlotId
+}
+uuid_id! {
+    /// A workload. Chosen by whoever submits the command.
+    WorkloadId
+}
+
+impl SlotId {
+    /// The `number`-th slot of a cluster: the cluster's first half, then the number.
+    #[must_use]
+    pub const fn numbered(cluster: ClusterId, number: u64) -> Self {
+        let (cluster_half, _) = cluster.0.as_u64_pair();
+        Self(Uuid::from_u64_pair(cluster_half, number))
+    }
+}
+
+counter! {
+    /// The number of the last event in the journal.
+    Revision(u64)
+}
+counter! {
+    /// A decision.
+    DecisionId(u64)
+}
+counter! {
+    /// One start of the server on its data directory.
+    Epoch(u64)
+}
+counter! {
+    /// One start of an agent, numbered by the server as it registers.
+    Incarnation(u64)
+}
+counter! {
+    /// The order of an agent's reports within one incarnation.
+    Sequence(u64)
+}
+counter! {
+    /// How often a slot was started anew in its place. An older generation's words change nothing.
+    Generation(u32)
+}
+counter! {
+    /// Which try at a workload this is, from 1. Heartbeats and completions name it.
+    Attempt(u32)
+}
+counter! {
+    /// Which version of a catalogue entry this is, from 1.
+    ModelRevision(u32)
+}
+counter! {
+    /// A number of GPUs.
+    GpuCount(u16)
+}
+
+/// What goes first when not all can go. Higher goes earlier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Priority(i32);
+
+impl Priority {
+    /// This priority.
+    #[must_use]
+    pub const fn new(priority: i32) -> Self {
+        Self(priority)
+    }
+
+    /// The plain number.
+    #[must_use]
+    pub const fn get(self) -> i32 {
+        self.0
+    }
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}

@@ -1,0 +1,42 @@
+//! The words of Berth as types.
+//!
+//! Everything that crosses a boundary between crates is built from what is here: checked amounts ([`Bytes`],
+//! [`Millicores`], [`Fraction`]), validated names, ids and counters that cannot be confused with each other, the
+//! catalogue entry ([`ModelSpec`]), what an agent reports ([`RunnerReport`]) and what it is asked to run
+//! ([`DesiredSlot`]).
+//!
+//! A value of one of these types is well formed: parsing is where bad input ends. The crate does no I/O, reads no
+//! clock, and draws no random numbers.
+
+mod amount;
+mod bytes;
+mod desired;
+mod ids;
+mod model;
+mod names;
+mod report;
+mod slot;
+mod time;
+mod workload;
+
+pub use amount::{Fraction, Millicores, ParseFractionError};
+pub use bytes::{Bytes, ParseBytesError};
+pub use desired::{DesiredAction, DesiredGpu, DesiredSlot};
+pub use ids::{
+    Attempt, ClusterId, DecisionId, Epoch, Generation, GpuCount, Incarnation, ModelRevision, Priority, Revision,
+    Sequence, SlotId, WorkloadId,
+};
+pub use model::{
+    Constraints, GpuMemory, Memory, MemorySource, ModelSpec, ModelSpecError, Placement, RankMemory, Replicas,
+};
+pub use names::{
+    Arg, BootId, DeviceUuid, Endpoint, GpuName, IdempotencyKey, LabelKey, LabelValue, MachineId, ModelName, NameError,
+    PoolName, ReasonText, RunnerId, RuntimeName, TenantName,
+};
+pub use report::{
+    Evidence, FailureReason, GpuHealth, GpuReport, HostReport, ReportedClaim, ReportedMemory, ReportedState,
+    RunnerReport, SlotReport,
+};
+pub use slot::SlotState;
+pub use time::{ParseSpanError, Span, Timestamp};
+pub use workload::{JobSpec, Submission, WorkloadEnd, WorkloadKind, WorkloadState};

@@ -1,0 +1,347 @@
+//! The catalogue entry of a model.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Arg, Bytes, DeviceUuid, Fraction, GpuCount, GpuName, LabelKey, LabelValue, Millicores, ModelName, PoolName,
+    RuntimeName, Span,
+};
+
+/// How a model's memory is given.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Memory {
+    /// One number, split evenly over the GPUs of a slot and rounded up.
+    Total(Bytes),
+    /// A number for each GPU count.
+    PerGpu(BTreeMap<GpuCount, RankMemory>),
+    /// A fraction of each device it runs on.
+    Fraction(Fraction),
+}
+
+/// Memory on each GPU of a slot with one GPU count.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum RankMemory {
+    /// The same on each.
+    Even(Bytes),
+    /// In rank order, where they differ.
+    Ranks(Vec<Bytes>),
+}
+
+/// What the operator stated and what was estimated, and which of them is charged.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct MemorySource {
+    /// The operator's number.
+    pub stated: Option<Memory>,
+    /// The number made from the model's files.
+    pub estimated: Option<Memory>,
+    /// Charge the estimate even where a number was stated.
+    pub prefer_estimate: bool,
+}
+
+impl MemorySource {
+    /// Memory that the operator stated.
+    #[must_use]
+    pub fn stated(memory: Memory) -> Self {
+        Self { stated: Some(memory), estimated: None, prefer_estimate: false }
+    }
+
+    /// The one that is charged everywhere. A stated number wins unless the model says otherwise.
+    #[must_use]
+    pub fn charged(&self) -> Option<&Memory> {
+        let (first, second) =
+            if self.prefer_estimate { (&self.estimated, &self.stated) } else { (&self.stated, &self.estimated) };
+        first.as_ref().or(second.as_ref())
+    }
+}
+
+/// What one GPU of a slot must give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GpuMemory {
+    /// So many bytes.
+    Bytes(Bytes),
+    /// A fraction of the device's capacity.
+    Fraction(Fraction),
+    /// The device to itself.
+    Whole,
+}
+
+/// Where a model may run.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Constraints {
+    /// The one pool it runs in.
+    pub pool: PoolName,
+    /// Labels that a runner must have.
+    pub labels: BTreeMap<LabelKey, LabelValue>,
+    /// GPU names, any of which will do; any at all when empty.
+    pub gpu_names: BTreeSet<GpuName>,
+    /// Devices, any of which will do; any at all when empty.
+    pub gpu_uuids: BTreeSet<DeviceUuid>,
+    /// What must be able to start it.
+    pub runtime: RuntimeName,
+}
+
+/// How candidates are ranked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Placement {
+    /// The device with the least claimed share first.
+    #[default]
+    Spread,
+    /// The tightest fit first.
+    Pack,
+}
+
+/// How many slots a model has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Replicas {
+    /// Kept running though nobody asks.
+    pub min: u32,
+    /// Never more than these.
+    pub max: Option<u32>,
+    /// Never evicted and never stopped for being idle.
+    pub pinned: bool,
+}
+
+/// One version of a model in the catalogue.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ModelSpec {
+    /// Its name.
+    pub name: ModelName,
+    /// Its memory, if anybody knows it.
+    pub memory: MemorySource,
+    /// GPU counts that it can run on, smallest first. Only 0: it needs no GPU. Empty: powers of two.
+    pub gpu_counts: BTreeSet<GpuCount>,
+    /// Whole GPUs, whatever its memory.
+    pub exclusive: bool,
+    /// How many leases one slot serves at once.
+    pub concurrency: u32,
+    /// How long an idle slot stays.
+    pub keep_alive: Option<Span>,
+    /// How long a slot is safe from eviction after it became ready.
+    pub min_run: Option<Span>,
+    /// How many slots.
+    pub replicas: Replicas,
+    /// Its strategy.
+    pub placement: Placement,
+    /// Where it may run.
+    pub constraints: Constraints,
+    /// CPU of one slot.
+    pub cpu: Millicores,
+    /// RAM of one slot.
+    pub ram: Bytes,
+    /// Arguments of its runtime.
+    pub args: Vec<Arg>,
+}
+
+/// Why a catalogue entry is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ModelSpecError {
+    /// A slot that serves nobody.
+    #[error("concurrency must be at least 1")]
+    NoConcurrency,
+    /// More replicas at least than at most.
+    #[error("min_replicas {min} is more than max_replicas {max}")]
+    ReplicasCrossed {
+        /// At least.
+        min: u32,
+        /// At most.
+        max: u32,
+    },
+    /// More than can be meant.
+    #[error("{field} is at most {limit}, not {value}")]
+    TooLarge {
+        /// Which field.
+        field: &'static str,
+        /// The most it may be.
+        limit: u64,
+        /// What it was.
+        value: u64,
+    },
+    /// Zero GPUs beside some.
+    #[error("gpu_counts is [0] for a model without GPUs, or has no 0 at all")]
+    MixedCounts,
+    /// A number of ranks that is not the count.
+    #[error("memory for {count} GPUs lists {ranks} numbers")]
+    RankCount {
+        /// The GPU count.
+        count: u16,
+        /// The numbers given.
+        ranks: usize,
+    },
+    /// A count that is allowed without a number for it.
+    #[error("gpu_counts allows {0}, but memory.per_gpu has no number for it")]
+    CountWithoutMemory(u16),
+    /// No memory at all in a number that must have some.
+    #[error("memory on a GPU must be more than zero")]
+    ZeroMemory,
+}
+
+impl ModelSpec {
+    /// GPU counts tried when a model names none.
+    const POWERS_OF_TWO: [u16; 5] = [1, 2, 4, 8, 16];
+    /// The largest number of GPUs of one slot.
+    const MOST_GPUS: u16 = 64;
+    /// The largest number of leases of one slot, of replicas and of pinned devices.
+    const MOST: u64 = 65_536;
+
+    /// A model with `memory` that runs on `runtime`, and the defaults of everything else.
+    #[must_use]
+    pub fn new(name: ModelName, runtime: RuntimeName, memory: MemorySource) -> Self {
+        Self {
+            name,
+            memory,
+            gpu_counts: BTreeSet::new(),
+            exclusive: false,
+            concurrency: 1,
+            keep_alive: None,
+            min_run: None,
+            replicas: Replicas::default(),
+            placement: Placement::Spread,
+            constraints: Constraints {
+                pool: PoolName::default_pool(),
+                labels: BTreeMap::new(),
+                gpu_names: BTreeSet::new(),
+                gpu_uuids: BTreeSet::new(),
+                runtime,
+            },
+            cpu: Millicores::ZERO,
+            ram: Bytes::ZERO,
+            args: Vec::new(),
+        }
+    }
+
+    /// Refuses what cannot be meant. Unknown or zero memory is not refused here: it is refused by name when the
+    /// model is scheduled, so that a catalogue can be filled before its numbers are known.
+    pub fn validate(&self) -> Result<(), ModelSpecError> {
+        let at_most = |field, value: u64, limit: u64| match value {
+            v if v > limit => Err(ModelSpecError::TooLarge { field, limit, value }),
+            _ => Ok(()),
+        };
+        if self.concurrency == 0 {
+            return Err(ModelSpecError::NoConcurrency);
+        }
+        at_most("concurrency", u64::from(self.concurrency), Self::MOST)?;
+        at_most("min_replicas", u64::from(self.replicas.min), Self::MOST)?;
+        at_most("gpu_uuids", self.constraints.gpu_uuids.len() as u64, 64)?;
+        at_most("args", self.args.len() as u64, 1024)?;
+        if let Some(max) = self.replicas.max.filter(|max| *max < self.replicas.min || *max == 0) {
+            return Err(ModelSpecError::ReplicasCrossed { min: self.replicas.min, max });
+        }
+        let no_gpu = self.gpu_counts.contains(&GpuCount::new(0));
+        if no_gpu && self.gpu_counts.len() > 1 {
+            return Err(ModelSpecError::MixedCounts);
+        }
+        if let Some(count) = self.gpu_counts.last() {
+            at_most("gpu_counts", u64::from(count.get()), u64::from(Self::MOST_GPUS))?;
+        }
+        [&self.memory.stated, &self.memory.estimated]
+            .into_iter()
+            .flatten()
+            .try_for_each(|memory| self.validate_memory(memory))
+    }
+
+    fn validate_memory(&self, memory: &Memory) -> Result<(), ModelSpecError> {
+        let Memory::PerGpu(per_gpu) = memory else { return Ok(()) };
+        for (count, ranks) in per_gpu {
+            if let RankMemory::Ranks(list) = ranks {
+                if list.len() != usize::from(count.get()) {
+                    return Err(ModelSpecError::RankCount { count: count.get(), ranks: list.len() });
+                }
+            }
+            if count.get() == 0 || count.get() > Self::MOST_GPUS {
+                let (limit, value) = (u64::from(Self::MOST_GPUS), u64::from(count.get()));
+                return Err(ModelSpecError::TooLarge { field: "memory.per_gpu", limit, value });
+            }
+        }
+        match self.gpu_counts.iter().find(|count| count.get() > 0 && !per_gpu.contains_key(count)) {
+            Some(count) => Err(ModelSpecError::CountWithoutMemory(count.get())),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it needs no GPU at all.
+    #[must_use]
+    pub fn is_cpu_only(&self) -> bool {
+        self.gpu_counts.first() == Some(&GpuCount::new(0))
+    }
+
+    /// The GPU counts it may run on, smallest first: those stated, else those with a number, else powers of two.
+    #[must_use]
+    pub fn allowed_counts(&self) -> Vec<GpuCount> {
+        match self.memory.charged() {
+            _ if !self.gpu_counts.is_empty() => self.gpu_counts.iter().copied().collect(),
+            Some(Memory::PerGpu(per_gpu)) => per_gpu.keys().copied().collect(),
+            Some(Memory::Fraction(_)) => vec![GpuCount::new(1)],
+            None if self.exclusive => vec![GpuCount::new(1)],
+            _ => Self::POWERS_OF_TWO.map(GpuCount::new).to_vec(),
+        }
+    }
+
+    /// What each GPU must give, in rank order, or `None` where nobody knows. Zero is unknown.
+    #[must_use]
+    pub fn memory_on(&self, count: GpuCount) -> Option<Vec<GpuMemory>> {
+        let times = usize::from(count.get());
+        if times == 0 {
+            return Some(Vec::new());
+        }
+        if self.exclusive {
+            return Some(vec![GpuMemory::Whole; times]);
+        }
+        let ranks = match self.memory.charged()? {
+            Memory::Total(total) => vec![total.split(count.get()); times],
+            Memory::Fraction(fraction) => return Some(vec![GpuMemory::Fraction(*fraction); times]),
+            Memory::PerGpu(per_gpu) => match per_gpu.get(&count)? {
+                RankMemory::Even(bytes) => vec![*bytes; times],
+                RankMemory::Ranks(list) => list.clone(),
+            },
+        };
+        ranks.into_iter().map(|bytes| (!bytes.is_zero()).then_some(GpuMemory::Bytes(bytes))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model(memory: Memory) -> ModelSpec {
+        let name = ModelName::new("m").unwrap_or_else(|e| unreachable!("{e}"));
+        let runtime = RuntimeName::new("vllm").unwrap_or_else(|e| unreachable!("{e}"));
+        ModelSpec::new(name, runtime, MemorySource::stated(memory))
+    }
+
+    #[test]
+    fn p22_a_total_is_split_and_rounded_up() {
+        let model = model(Memory::Total(Bytes::new(79_982_566_401)));
+        let share = GpuMemory::Bytes(Bytes::new(39_991_283_201));
+        assert_eq!(model.memory_on(GpuCount::new(2)), Some(vec![share, share]));
+    }
+
+    #[test]
+    fn p4_zero_is_unknown() {
+        assert_eq!(model(Memory::Total(Bytes::ZERO)).memory_on(GpuCount::new(1)), None);
+    }
+
+    #[test]
+    fn a_count_without_a_number_is_refused() {
+        let per_gpu = BTreeMap::from([(GpuCount::new(1), RankMemory::Even(Bytes::gib(74)))]);
+        let spec = ModelSpec { gpu_counts: BTreeSet::from([GpuCount::new(2)]), ..model(Memory::PerGpu(per_gpu)) };
+        assert_eq!(spec.validate(), Err(ModelSpecError::CountWithoutMemory(2)));
+    }
+
+    #[test]
+    fn p3_a_stated_number_wins_unless_the_model_says_otherwise() {
+        let both = MemorySource {
+            stated: Some(Memory::Total(Bytes::gib(42))),
+            estimated: Some(Memory::Total(Bytes::gib(74))),
+            prefer_estimate: false,
+        };
+        assert_eq!(both.charged(), Some(&Memory::Total(Bytes::gib(42))));
+        let preferred = MemorySource { prefer_estimate: true, ..both };
+        assert_eq!(preferred.charged(), Some(&Memory::Total(Bytes::gib(74))));
+    }
+}

@@ -1,0 +1,210 @@
+//! Names that come from outside: validated once, cheap to copy.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a text is no name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Nothing there.
+    #[error("a {0} must not be empty")]
+    Empty(&'static str),
+    /// Too long.
+    #[error("a {kind} has at most {limit} bytes, this one has {length}")]
+    TooLong {
+        /// Which kind of name.
+        kind: &'static str,
+        /// The most bytes it may have.
+        limit: usize,
+        /// The bytes it has.
+        length: usize,
+    },
+    /// A control character.
+    #[error("a {0} must not contain control characters")]
+    ControlCharacter(&'static str),
+    /// A path segment that climbs.
+    #[error("a {0} must not contain `.` or `..` as a path segment")]
+    PathSegment(&'static str),
+    /// White space at its ends.
+    #[error("a {0} must not begin or end with white space")]
+    WhiteSpace(&'static str),
+}
+
+fn check(kind: &'static str, limit: usize, text: &str) -> Result<(), NameError> {
+    check_text(kind, limit, text)?;
+    if text.is_empty() {
+        return Err(NameError::Empty(kind));
+    }
+    if text.trim() != text {
+        return Err(NameError::WhiteSpace(kind));
+    }
+    if text.split('/').any(|segment| matches!(segment, "." | "..")) {
+        return Err(NameError::PathSegment(kind));
+    }
+    Ok(())
+}
+
+fn check_text(kind: &'static str, limit: usize, text: &str) -> Result<(), NameError> {
+    if text.len() > limit {
+        return Err(NameError::TooLong { kind, limit, length: text.len() });
+    }
+    if text.chars().any(char::is_control) {
+        return Err(NameError::ControlCharacter(kind));
+    }
+    Ok(())
+}
+
+macro_rules! text_type {
+    ($(#[$doc:meta])* $name:ident, $kind:literal, $limit:literal, $check:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "Arc<str>")]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Takes a text that keeps the rules of names.
+            pub fn new(text: impl AsRef<str>) -> Result<Self, NameError> {
+                let text = text.as_ref();
+                $check($kind, $limit, text)?;
+                Ok(Self(Arc::from(text)))
+            }
+
+            /// The text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = NameError;
+            fn try_from(text: String) -> Result<Self, NameError> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$name> for Arc<str> {
+            fn from(name: $name) -> Self {
+                name.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = NameError;
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                Self::new(text)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+text_type! {
+    /// A runner.
+    RunnerId, "runner id", 128, check
+}
+text_type! {
+    /// A machine, whatever runs on it.
+    MachineId, "machine id", 128, check
+}
+text_type! {
+    /// One boot of a machine.
+    BootId, "boot id", 128, check
+}
+text_type! {
+    /// A catalogue entry; may contain `/`.
+    ModelName, "model name", 256, check
+}
+text_type! {
+    /// A pool of runners.
+    PoolName, "pool name", 128, check
+}
+text_type! {
+    /// The key of a label.
+    LabelKey, "label key", 128, check
+}
+text_type! {
+    /// The value of a label; may be empty.
+    LabelValue, "label value", 256, check_text
+}
+text_type! {
+    /// A runtime that an agent can start.
+    RuntimeName, "runtime name", 64, check
+}
+text_type! {
+    /// What the driver calls a GPU.
+    GpuName, "GPU name", 128, check
+}
+text_type! {
+    /// Who a workload belongs to.
+    TenantName, "tenant name", 128, check
+}
+text_type! {
+    /// A submitter's own key, prefixed by who they are; the same key is the same workload.
+    IdempotencyKey, "idempotency key", 512, check
+}
+text_type! {
+    /// Where a ready slot answers.
+    Endpoint, "endpoint", 512, check
+}
+text_type! {
+    /// One element of an argument list; may be empty.
+    Arg, "argument", 4096, check_text
+}
+text_type! {
+    /// Words of a person or an agent, kept on record.
+    ReasonText, "reason", 1024, check_text
+}
+text_type! {
+    /// One physical pool of GPU memory. Replica suffixes (`GPU-uuid::3`) are not part of it.
+    DeviceUuid, "GPU UUID", 128, check
+}
+
+impl PoolName {
+    /// The pool of everything that names no pool. Never "all pools".
+    #[must_use]
+    pub fn default_pool() -> Self {
+        Self(Arc::from("default"))
+    }
+}
+
+impl DeviceUuid {
+    /// The physical device behind an advertised name: a time-sliced replica is a name, not memory.
+    pub fn physical(advertised: &str) -> Result<Self, NameError> {
+        let base = advertised.split_once("::").map_or(advertised, |(base, _)| base);
+        Self::new(base)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hub_name_is_a_name_and_a_climb_is_not() {
+        assert!(ModelName::new("Qwen/Qwen2.5-VL-7B-Instruct").is_ok());
+        for bad in ["", "..", "a/../b", "a\0b", "a\nb", " a", &"x".repeat(10_000)] {
+            assert!(ModelName::new(bad).is_err(), "{bad:?} was taken");
+        }
+    }
+
+    #[test]
+    fn g1_a_replica_is_the_same_device() {
+        assert_eq!(DeviceUuid::physical("GPU-a::99"), DeviceUuid::new("GPU-a"));
+        assert_eq!(DeviceUuid::physical("GPU-a"), DeviceUuid::new("GPU-a"));
+    }
+}

@@ -1,0 +1,212 @@
+//! What an agent says of its machine. It is untrusted: nothing here is more than well formed.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    BootId, Bytes, ClusterId, DeviceUuid, Endpoint, Generation, GpuName, Incarnation, LabelKey, LabelValue, MachineId,
+    Millicores, ModelName, PoolName, ReasonText, RunnerId, RuntimeName, Sequence, SlotId,
+};
+
+/// One report of one agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunnerReport {
+    /// Who reports.
+    pub runner: RunnerId,
+    /// Which start of the agent; absent when it registers.
+    pub incarnation: Option<Incarnation>,
+    /// The cluster the agent belongs to, once it knows one.
+    pub cluster: Option<ClusterId>,
+    /// The order of its reports.
+    pub sequence: Sequence,
+    /// The machine.
+    pub machine: MachineId,
+    /// The machine's boot.
+    pub boot: BootId,
+    /// The agent's version.
+    pub version: ReasonText,
+    /// Where its slots answer.
+    pub address: ReasonText,
+    /// Its pool.
+    pub pool: PoolName,
+    /// Its labels.
+    pub labels: BTreeMap<LabelKey, LabelValue>,
+    /// What it can start.
+    pub runtimes: Vec<RuntimeName>,
+    /// CPU and RAM it may use.
+    pub host: HostReport,
+    /// Its GPUs, replicas and all.
+    pub gpus: Vec<GpuReport>,
+    /// The slots it knows of.
+    pub slots: Vec<SlotReport>,
+}
+
+/// CPU and RAM.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct HostReport {
+    /// Thousandths of a core.
+    pub cpu: Millicores,
+    /// The cgroup's limit where there is one.
+    pub ram: Bytes,
+}
+
+/// One advertised GPU: a physical device, a replica of one, or a MIG instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuReport {
+    /// The physical device.
+    pub uuid: DeviceUuid,
+    /// Its index on the machine.
+    pub index: u16,
+    /// What the driver calls it.
+    pub name: GpuName,
+    /// All its memory.
+    pub memory_total: Bytes,
+    /// What is in use now, by whomever.
+    pub memory_used: Bytes,
+    /// What the driver keeps for itself.
+    pub memory_reserved: Bytes,
+    /// The GPU it is a MIG instance of.
+    pub parent: Option<DeviceUuid>,
+    /// What the driver says of it.
+    pub health: GpuHealth,
+}
+
+/// What the driver says of a GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GpuHealth {
+    /// In order.
+    #[default]
+    Ok,
+    /// Fell off the bus.
+    Lost,
+    /// The driver did not answer in time: these are old numbers.
+    Stale,
+    /// Its memory could not be won back.
+    Failed,
+}
+
+/// What the agent knows of one slot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotReport {
+    /// Which slot.
+    pub id: SlotId,
+    /// Which start of it.
+    pub generation: Generation,
+    /// What it serves.
+    pub model: Option<ModelName>,
+    /// Where it is.
+    pub state: ReportedState,
+    /// Where it answers, once ready.
+    pub endpoint: Option<Endpoint>,
+    /// What the agent believes belongs to it.
+    pub claims: Vec<ReportedClaim>,
+    /// What the driver saw it use; a device that is missing could not be attributed.
+    pub memory: Vec<ReportedMemory>,
+}
+
+/// A claim as the agent recorded it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportedClaim {
+    /// On which device.
+    pub uuid: DeviceUuid,
+    /// How much.
+    pub bytes: Bytes,
+}
+
+/// What the driver saw a slot use on one device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportedMemory {
+    /// On which device.
+    pub uuid: DeviceUuid,
+    /// Now.
+    pub used: Bytes,
+    /// At most, so far.
+    pub peak: Bytes,
+}
+
+/// Where a slot is, as its agent sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReportedState {
+    /// Its process was started.
+    Starting,
+    /// It answers.
+    Ready,
+    /// It is being ended.
+    Stopping,
+    /// It came to a bad end, or never came up.
+    Failed(FailureReason),
+    /// A job's process ended by itself.
+    Exited {
+        /// Its exit code.
+        code: i32,
+    },
+    /// It was never started: too little memory was free. Proof that it holds none.
+    Refused,
+    /// Its process is gone.
+    Gone(Evidence),
+}
+
+/// What the agent saw when it says that a slot is gone. Both must be true to be proof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// No process of its tree is left.
+    pub tree_gone: bool,
+    /// The driver lists none of its pids.
+    pub driver_clear: bool,
+}
+
+impl Evidence {
+    /// Everything that can be seen was seen.
+    pub const COMPLETE: Self = Self { tree_gone: true, driver_clear: true };
+
+    /// Whether this proves that the memory is back.
+    #[must_use]
+    pub const fn is_proof(self) -> bool {
+        self.tree_gone && self.driver_clear
+    }
+}
+
+/// Why a slot came to a bad end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureReason {
+    /// The program could not be run.
+    BadBinary,
+    /// Out of GPU or host memory.
+    OutOfMemory,
+    /// Its port was taken.
+    PortTaken,
+    /// Its model is not on the machine.
+    ModelMissing,
+    /// It never became healthy.
+    NeverReady,
+    /// It ended by itself.
+    Crashed,
+    /// Its start took longer than allowed.
+    StartDeadline,
+    /// Its device is gone.
+    DeviceLost,
+    /// It could not be ended.
+    Unkillable,
+}
+
+impl FailureReason {
+    /// The stable code.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::BadBinary => "bad_binary",
+            Self::OutOfMemory => "out_of_memory",
+            Self::PortTaken => "port_taken",
+            Self::ModelMissing => "model_missing",
+            Self::NeverReady => "never_ready",
+            Self::Crashed => "crashed",
+            Self::StartDeadline => "start_deadline",
+            Self::DeviceLost => "device_lost",
+            Self::Unkillable => "unkillable",
+        }
+    }
+}
