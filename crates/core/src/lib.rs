@@ -1,1 +1,57 @@
-//! placeholder
+//! The heart of Berth: ledgers that cannot be overdrawn, and a scheduler that explains itself.
+//!
+//! It promises that no physical GPU is ever promised more memory than it has, in every state and after every event.
+//! It may not touch a clock, randomness, I/O, threads or logs: time is an argument, ids come in with commands or are
+//! made of numbers, and what people should read goes out as data.
+//!
+//! Data goes one way:
+//!
+//! ```text
+//! Command -> decide(&State, &Command, now) -> Decision { events, report } -> apply(&mut State, &Event, at)
+//! ```
+//!
+//! [`step()`] carries a command through: what is due first, then the command, then whatever it made possible. The
+//! events of a step are what a journal keeps; replaying them with [`apply()`] gives the same state.
+//!
+//! | room | purpose |
+//! | --- | --- |
+//! | [`Ledger`] | the only place where memory is added or subtracted |
+//! | `state` | rows and what follows from them |
+//! | `index` | where to look, so that a decision examines a handful of devices |
+//! | `plan` | where a slot goes and at whose cost; changes nothing |
+//! | `decide` | what a command means; one file for each |
+//! | `settle` | what a change made possible |
+//! | `apply` | making an event true; cannot fail |
+//! | `explain` | why, as data and as text |
+//! | [`invariants`] | what must be true, recomputed from scratch |
+//! | [`view`] | what others may read |
+
+mod apply;
+mod command;
+mod decide;
+mod event;
+mod explain;
+mod index;
+pub mod invariants;
+mod ledger;
+mod plan;
+mod reason;
+pub mod sabotage;
+mod settings;
+mod settle;
+mod state;
+mod step;
+mod table;
+pub mod view;
+
+pub use apply::apply;
+pub use command::{Answer, Command, Refusal};
+pub use decide::{Decision, decide};
+pub use event::{Event, PlacedClaim, PlacedSlot, RunnerTraits, Seat};
+pub use explain::{ClaimRow, CountTried, CountVerdict, DeviceRow, Eviction, Help, Outcome, Report, Verdict};
+pub use ledger::{Ask, Balance, Claim, Ledger, Phase, Quantity, Shortfall};
+pub use reason::{Cause, Closed, Exclusion, Proof, StopReason, Unplaceable, WaitReason};
+pub use settings::Settings;
+pub use state::{Admission, Liveness, State};
+pub use step::{Step, step};
+pub use table::SlotKey;

@@ -79,10 +79,15 @@ impl fmt::Debug for Bytes {
     }
 }
 
-/// For people: the largest binary unit that keeps three digits, and never more than is there.
+/// For people: decimal megabytes where that is exact and binary units are not (as such sizes are written), else the
+/// largest binary unit with two decimals, and never more than is there.
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+        const MEGABYTE: u64 = 1_000_000;
+        if self.0 >= MEGABYTE && self.0.is_multiple_of(MEGABYTE) && !self.0.is_multiple_of(1 << 20) {
+            return write!(f, "{} MB", self.0 / MEGABYTE);
+        }
         for (unit, size) in UNITS {
             if self.0 >= size {
                 let whole = self.0 / size;

@@ -1,0 +1,135 @@
+//! Models come, change and go.
+
+use std::sync::Arc;
+
+use berth_domain::{ModelName, ModelRevision, ModelSpec, WorkloadKind};
+
+use crate::state::{Model, Shape, ShapeRow, State, Timer};
+use crate::table::{ModelKey, ShapeKey};
+
+const KINDS: [WorkloadKind; 2] = [WorkloadKind::Lease, WorkloadKind::Job];
+
+impl State {
+    pub(super) fn on_model_put(&mut self, spec: &Arc<ModelSpec>, revision: ModelRevision) {
+        self.index.serve(spec);
+        let shape = self.take_shape(Shape::of(spec));
+        let key = match self.models.key(&spec.name) {
+            Some(key) => self.change_model(key, spec, revision, shape),
+            None => self.models.insert(spec.name.clone(), new_model(spec, revision, shape)),
+        };
+        self.link_staff(key);
+        self.agenda.models.insert(key);
+        self.agenda.replicas.insert(key);
+    }
+
+    fn change_model(
+        &mut self,
+        key: ModelKey,
+        spec: &Arc<ModelSpec>,
+        revision: ModelRevision,
+        shape: ShapeKey,
+    ) -> ModelKey {
+        let waiting = self.withdraw_waiting(key);
+        let Some(row) = self.models.get_mut(key) else { return key };
+        let old_shape = std::mem::replace(&mut row.shape, shape);
+        row.spec = spec.clone();
+        row.revision = revision;
+        row.deleted = false;
+        row.failures = 0;
+        row.retry_at = None;
+        self.timers.disarm(Timer::Replicas(key));
+        self.leave_shape(old_shape);
+        self.link_model_slots(key);
+        // Work that waits does so by the new entry: another pool, another shape.
+        waiting.into_iter().for_each(|workload| self.link_workload(workload));
+        key
+    }
+
+    /// Takes the model's waiting work out of the queue's sets, to be linked again.
+    fn withdraw_waiting(&mut self, key: ModelKey) -> Vec<crate::table::WorkloadKey> {
+        let Some(row) = self.models.get_mut(key) else { return Vec::new() };
+        let pool = row.spec.constraints.pool.clone();
+        let entries: Vec<_> = row.waiting_leases.iter().chain(&row.waiting_jobs).copied().collect();
+        row.waiting_leases.clear();
+        row.waiting_jobs.clear();
+        if let Some(set) = self.queue.pools.get_mut(&pool) {
+            entries.iter().for_each(|entry| {
+                set.remove(entry);
+            });
+            if set.is_empty() {
+                self.queue.pools.remove(&pool);
+            }
+        }
+        KINDS.into_iter().for_each(|kind| self.link_head(key, kind));
+        for entry in &entries {
+            if let Some(workload) = self.workloads.get_mut(entry.workload) {
+                workload.eligible = false;
+            }
+        }
+        entries.into_iter().map(|entry| entry.workload).collect()
+    }
+
+    fn take_shape(&mut self, shape: Shape) -> ShapeKey {
+        let shape = Arc::new(shape);
+        let key = match self.shapes.key(&shape) {
+            Some(key) => key,
+            None => {
+                let row = ShapeRow { shape: shape.clone(), models: 0, heads: std::collections::BTreeSet::new() };
+                self.shapes.insert(shape, row)
+            }
+        };
+        if let Some(row) = self.shapes.get_mut(key) {
+            row.models += 1;
+        }
+        key
+    }
+
+    fn leave_shape(&mut self, key: ShapeKey) {
+        let Some(row) = self.shapes.get_mut(key) else { return };
+        row.models -= 1;
+        if row.models == 0 {
+            let shape = row.shape.clone();
+            self.shapes.remove(&shape, key);
+        }
+    }
+
+    pub(super) fn on_model_deleted(&mut self, name: &ModelName) {
+        let Some(key) = self.models.key(name) else { return };
+        if let Some(row) = self.models.get_mut(key) {
+            row.deleted = true;
+            row.retry_at = None;
+        }
+        self.timers.disarm(Timer::Replicas(key));
+        self.link_staff(key);
+        self.link_model_slots(key);
+        self.agenda.models.insert(key);
+    }
+
+    pub(super) fn on_model_retried(&mut self, name: &ModelName) {
+        let Some(key) = self.models.key(name) else { return };
+        if let Some(row) = self.models.get_mut(key) {
+            row.retry_at = None;
+        }
+        self.timers.disarm(Timer::Replicas(key));
+        self.agenda.replicas.insert(key);
+    }
+}
+
+fn new_model(spec: &Arc<ModelSpec>, revision: ModelRevision, shape: ShapeKey) -> Model {
+    Model {
+        name: spec.name.clone(),
+        revision,
+        spec: spec.clone(),
+        shape,
+        deleted: false,
+        slots: std::collections::BTreeSet::new(),
+        live: 0,
+        open: std::collections::BTreeSet::new(),
+        waiting_leases: std::collections::BTreeSet::new(),
+        waiting_jobs: std::collections::BTreeSet::new(),
+        heads: [None; 2],
+        failures: 0,
+        retry_at: None,
+        evictions: 0,
+    }
+}

@@ -1,0 +1,419 @@
+//! Machines, runners and devices come, change and go.
+
+use std::sync::Arc;
+
+use berth_domain::{
+    BootId, Bytes, ClusterId, DeviceUuid, Epoch, GpuHealth, GpuName, Incarnation, MachineId, Millicores, RunnerId,
+    Sequence, Timestamp,
+};
+use smallvec::SmallVec;
+
+use crate::event::{RunnerTraits, Seat};
+use crate::ledger::Ledger;
+use crate::state::{Admission, Device, Liveness, Machine, Runner, SeatRow, State, Timer};
+use crate::table::{DeviceKey, MachineKey, RunnerKey};
+
+/// Boots of a machine that are remembered as over.
+const PAST_BOOTS: usize = 16;
+
+impl State {
+    pub(super) fn on_started(&mut self, cluster: ClusterId, epoch: Epoch, at: Timestamp) {
+        self.cluster = Some(cluster);
+        self.epoch = epoch;
+        for runner in self.runners.keys() {
+            if let Some(row) = self.runners.get_mut(runner) {
+                row.reported = false;
+                row.last_seen = at;
+            }
+            self.index.touch_runner(runner);
+        }
+        // What only telemetry knew is heard anew.
+        for device in self.devices.keys() {
+            if let Some(row) = self.devices.get_mut(device) {
+                row.lower_sample = None;
+            }
+        }
+        for slot in self.slots.keys() {
+            for gpu in self.slots.get_mut(slot).map(|row| &mut row.gpus).into_iter().flatten() {
+                (gpu.observed, gpu.peak) = (None, Bytes::ZERO);
+            }
+        }
+        self.on_timers_restarted(at);
+    }
+
+    pub(super) fn on_timers_restarted(&mut self, at: Timestamp) {
+        self.timers_from = at;
+        for workload in self.workloads.keys() {
+            if let Some(row) = self.workloads.get_mut(workload).filter(|row| !row.is_ended()) {
+                row.since = row.since.max(at);
+            }
+            self.link_workload(workload);
+        }
+        for slot in self.slots.keys() {
+            self.link_slot(slot);
+        }
+        for runner in self.runners.keys() {
+            self.link_silence(runner);
+        }
+    }
+
+    pub(super) fn on_machine_booted(&mut self, id: &MachineId, boot: &BootId) {
+        let Some(key) = self.machines.key(id) else {
+            let machine = Machine {
+                id: id.clone(),
+                boot: boot.clone(),
+                past_boots: Vec::new(),
+                cpu: Ledger::new(Millicores::ZERO),
+                ram: Ledger::new(Bytes::ZERO),
+                runners: Vec::new(),
+                evictable_cpu: Millicores::ZERO,
+                evictable_ram: Bytes::ZERO,
+            };
+            self.machines.insert(id.clone(), machine);
+            return;
+        };
+        let Some(row) = self.machines.get_mut(key) else { return };
+        let before = std::mem::replace(&mut row.boot, boot.clone());
+        row.past_boots.push(before);
+        if row.past_boots.len() > PAST_BOOTS {
+            row.past_boots.remove(0);
+        }
+        // A booted machine begins with nobody on it: what was seen of its devices is from another life.
+        for runner in row.runners.clone() {
+            let devices = self.runners.get(runner).map(|row| row.devices.clone()).unwrap_or_default();
+            if let Some(row) = self.runners.get_mut(runner) {
+                row.reported = false;
+            }
+            self.index.touch_runner(runner);
+            for device in devices {
+                if let Some(row) = self.devices.get_mut(device) {
+                    row.lower_sample = None;
+                    row.baseline = Bytes::ZERO;
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_host_sized(&mut self, id: &MachineId, cpu: Millicores, ram: Bytes) {
+        let Some(key) = self.machines.key(id) else { return };
+        let Some(row) = self.machines.get_mut(key) else { return };
+        row.cpu.set_capacity(cpu);
+        row.ram.set_capacity(ram);
+        self.agenda.hosts.extend(row.runners.iter().copied());
+        self.index.touch_host(key);
+    }
+
+    pub(super) fn on_registered(
+        &mut self,
+        id: &RunnerId,
+        machine: &MachineId,
+        incarnation: Incarnation,
+        at: Timestamp,
+    ) {
+        let Some(machine) = self.machines.key(machine) else { return };
+        let key = match self.runners.key(id) {
+            Some(key) => key,
+            None => self.add_runner(id, machine, at),
+        };
+        let Some(row) = self.runners.get_mut(key) else { return };
+        row.incarnation = incarnation;
+        row.sequence = Sequence::default();
+        if row.admission == Admission::Forgotten {
+            row.admission = Admission::Open;
+        }
+        let moved = std::mem::replace(&mut row.machine, machine);
+        if moved != machine {
+            self.leave_machine(key, moved);
+            self.join_machine(key, machine);
+        }
+        self.index.touch_runner(key);
+    }
+
+    fn add_runner(&mut self, id: &RunnerId, machine: MachineKey, at: Timestamp) -> RunnerKey {
+        self.counters.runners += 1;
+        let runner = Runner {
+            id: id.clone(),
+            ordinal: self.counters.runners,
+            machine,
+            incarnation: Incarnation::default(),
+            sequence: Sequence::default(),
+            traits: None,
+            liveness: Liveness::Ready,
+            admission: Admission::Open,
+            reported: false,
+            last_seen: at,
+            devices: SmallVec::new(),
+            slots: Vec::new(),
+            disputed: Vec::new(),
+            desired: self.revision,
+            standing: None,
+            spots: SmallVec::new(),
+        };
+        let key = self.runners.insert(id.clone(), runner);
+        self.join_machine(key, machine);
+        key
+    }
+
+    fn join_machine(&mut self, runner: RunnerKey, machine: MachineKey) {
+        if let Some(row) = self.machines.get_mut(machine) {
+            row.runners.push(runner);
+        }
+    }
+
+    fn leave_machine(&mut self, runner: RunnerKey, machine: MachineKey) {
+        let Some(row) = self.machines.get_mut(machine) else { return };
+        row.runners.retain(|other| *other != runner);
+    }
+
+    pub(super) fn on_described(&mut self, id: &RunnerId, traits: &Arc<RunnerTraits>) {
+        let Some(key) = self.runners.key(id) else { return };
+        let Some(row) = self.runners.get_mut(key) else { return };
+        row.traits = Some(traits.clone());
+        self.note_room_on(key);
+        self.index.touch_runner(key);
+    }
+
+    pub(super) fn on_seen(&mut self, id: &RunnerId, sequence: Option<Sequence>, at: Timestamp) {
+        let Some(key) = self.runners.key(id) else { return };
+        let Some(row) = self.runners.get_mut(key) else { return };
+        row.last_seen = at;
+        if let Some(sequence) = sequence {
+            row.sequence = sequence;
+            if !row.reported {
+                row.reported = true;
+                self.on_runner_changed(key);
+            }
+        }
+        self.link_silence(key);
+    }
+
+    pub(super) fn on_liveness(&mut self, id: &RunnerId, liveness: Liveness) {
+        let Some(key) = self.runners.key(id) else { return };
+        let Some(row) = self.runners.get_mut(key) else { return };
+        row.liveness = liveness;
+        self.on_runner_changed(key);
+        self.link_silence(key);
+    }
+
+    pub(super) fn on_loss_deferred(&mut self, id: &RunnerId, at: Timestamp) {
+        let Some(key) = self.runners.key(id) else { return };
+        if let Some(row) = self.runners.get_mut(key) {
+            row.last_seen = at;
+        }
+        self.link_silence(key);
+    }
+
+    pub(super) fn on_admission(&mut self, id: &RunnerId, admission: Admission) {
+        let Some(key) = self.runners.key(id) else { return };
+        let Some(row) = self.runners.get_mut(key) else { return };
+        row.admission = admission;
+        match admission {
+            Admission::Draining { deadline: Some(deadline), .. } => {
+                self.timers.arm(Timer::DrainDeadline(key), deadline)
+            }
+            _ => self.timers.disarm(Timer::DrainDeadline(key)),
+        }
+        self.on_runner_changed(key);
+    }
+
+    fn on_runner_changed(&mut self, key: RunnerKey) {
+        self.index.touch_runner(key);
+        self.link_runner_slots(key);
+        self.agenda.runners.insert(key);
+        self.note_room_on(key);
+    }
+
+    /// Notes that a runner may have more to give than before.
+    fn note_room_on(&mut self, key: RunnerKey) {
+        let Some(row) = self.runners.get(key) else { return };
+        self.agenda.devices.extend(row.devices.iter().copied());
+        self.agenda.hosts.insert(key);
+    }
+
+    pub(super) fn on_forgotten(&mut self, id: &RunnerId) {
+        let Some(key) = self.runners.key(id) else { return };
+        self.leave_index(key);
+        let Some(row) = self.runners.get_mut(key) else { return };
+        row.admission = Admission::Forgotten;
+        row.reported = false;
+        row.disputed.clear();
+        let devices = std::mem::take(&mut row.devices);
+        self.timers.disarm(Timer::DrainDeadline(key));
+        self.link_silence(key);
+        for device in devices {
+            self.leave_device(key, device);
+        }
+        self.link_runner_slots(key);
+        self.bury_runner(key);
+    }
+
+    /// Removes a forgotten runner once nothing that it ran is unproven.
+    pub(super) fn bury_runner(&mut self, key: RunnerKey) {
+        let Some(row) = self.runners.get(key).filter(|row| row.is_forgotten() && row.slots.is_empty()) else { return };
+        let (id, machine) = (row.id.clone(), row.machine);
+        self.runners.remove(&id, key);
+        self.leave_machine(key, machine);
+        let Some(row) = self.machines.get(machine).filter(|row| row.runners.is_empty()) else { return };
+        let id = row.id.clone();
+        self.machines.remove(&id, machine);
+    }
+
+    pub(super) fn on_disputed(&mut self, id: &RunnerId, uuid: &DeviceUuid, disputed: bool) {
+        let Some(row) = self.runners.key(id).and_then(|key| self.runners.get_mut(key)) else { return };
+        row.disputed.retain(|other| other != uuid);
+        if disputed {
+            row.disputed.push(uuid.clone());
+        }
+    }
+
+    pub(super) fn on_attached(
+        &mut self,
+        runner: &RunnerId,
+        uuid: &DeviceUuid,
+        name: &GpuName,
+        parent: Option<&DeviceUuid>,
+        seat: &Seat,
+    ) {
+        let Some(runner) = self.runners.key(runner) else { return };
+        let Some(machine) = self.runners.get(runner).map(|row| row.machine) else { return };
+        let device = match self.devices.key(uuid) {
+            Some(device) => device,
+            None => self.add_device(uuid, name, parent, machine, seat.capacity),
+        };
+        let Some(row) = self.devices.get_mut(device) else { return };
+        row.name = name.clone();
+        match row.seats.iter_mut().find(|known| known.runner == runner) {
+            Some(known) => known.seat = seat.clone(),
+            None => {
+                let known = SeatRow { runner, seat: seat.clone(), spots: SmallVec::new(), victims: SmallVec::new() };
+                row.seats.push(known);
+            }
+        }
+        row.ledger.set_capacity(row.smallest_capacity());
+        self.agenda.devices.insert(device);
+        self.index.touch_device(device);
+        let Some(row) = self.runners.get_mut(runner) else { return };
+        row.devices.retain(|other| *other != device);
+        row.devices.push(device);
+        let devices = &self.devices;
+        let index_of = |key: &DeviceKey| {
+            devices.get(*key).and_then(|gpu| gpu.seat_on(runner)).map_or(u16::MAX, |row| row.seat.index)
+        };
+        row.devices.sort_by_key(index_of);
+        self.index.touch_runner(runner);
+    }
+
+    fn add_device(
+        &mut self,
+        uuid: &DeviceUuid,
+        name: &GpuName,
+        parent: Option<&DeviceUuid>,
+        machine: MachineKey,
+        capacity: Bytes,
+    ) -> DeviceKey {
+        let device = Device {
+            uuid: uuid.clone(),
+            name: name.clone(),
+            machine,
+            parent: parent.cloned(),
+            ledger: Ledger::new(capacity),
+            seats: SmallVec::new(),
+            health: GpuHealth::Ok,
+            cordoned: false,
+            backing_off: false,
+            instances: 0,
+            reserved_for: None,
+            attributed: true,
+            baseline: Bytes::ZERO,
+            lower_sample: None,
+            evictable: Bytes::ZERO,
+            evictable_slots: 0,
+        };
+        let key = self.devices.insert(uuid.clone(), device);
+        let instances = self.devices.iter().filter(|(_, other)| other.parent.as_ref() == Some(uuid)).count();
+        if let Some(row) = self.devices.get_mut(key) {
+            row.instances = u16::try_from(instances).unwrap_or(u16::MAX);
+        }
+        self.count_instance(parent, 1);
+        key
+    }
+
+    fn count_instance(&mut self, parent: Option<&DeviceUuid>, by: i16) {
+        let Some(key) = parent.and_then(|uuid| self.devices.key(uuid)) else { return };
+        if let Some(row) = self.devices.get_mut(key) {
+            row.instances = row.instances.saturating_add_signed(by);
+        }
+        self.index.touch_device(key);
+    }
+
+    pub(super) fn on_detached(&mut self, runner: &RunnerId, uuid: &DeviceUuid) {
+        let (Some(runner), Some(device)) = (self.runners.key(runner), self.devices.key(uuid)) else { return };
+        self.leave_seat(runner, device);
+        if let Some(row) = self.runners.get_mut(runner) {
+            row.devices.retain(|other| *other != device);
+        }
+        self.leave_device(runner, device);
+        self.index.touch_runner(runner);
+    }
+
+    /// A device without a seat and without claims is no more; one with claims stays, shut, until they are proven gone.
+    fn leave_device(&mut self, runner: RunnerKey, device: DeviceKey) {
+        let Some(row) = self.devices.get_mut(device) else { return };
+        row.seats.retain(|seat| seat.runner != runner);
+        if !row.seats.is_empty() {
+            row.ledger.set_capacity(row.smallest_capacity());
+            self.index.touch_device(device);
+            self.agenda.devices.insert(device);
+        }
+        self.bury_device(device);
+    }
+
+    pub(super) fn bury_device(&mut self, device: DeviceKey) {
+        let gone = |row: &&Device| row.seats.is_empty() && row.ledger.claims().is_empty();
+        let Some(row) = self.devices.get(device).filter(gone) else { return };
+        let (uuid, parent, reserved) = (row.uuid.clone(), row.parent.clone(), row.reserved_for);
+        self.timers.disarm(Timer::DeviceBackoff(device));
+        if let Some(workload) = reserved.and_then(|key| self.workloads.get(key)).map(|row| row.id) {
+            self.on_reservation_ended(workload);
+        }
+        self.devices.remove(&uuid, device);
+        self.agenda.devices.remove(&device);
+        self.count_instance(parent.as_ref(), -1);
+    }
+
+    /// Changes a device and everything that follows.
+    pub(super) fn on_device(&mut self, uuid: &DeviceUuid, change: impl FnOnce(&mut Device)) {
+        let Some(key) = self.devices.key(uuid) else { return };
+        let Some(row) = self.devices.get_mut(key) else { return };
+        change(row);
+        self.agenda.devices.insert(key);
+        self.index.touch_device(key);
+    }
+
+    pub(super) fn on_device_backoff(&mut self, uuid: &DeviceUuid, until: Option<Timestamp>) {
+        let Some(key) = self.devices.key(uuid) else { return };
+        match until {
+            Some(until) => self.timers.arm(Timer::DeviceBackoff(key), until),
+            None => self.timers.disarm(Timer::DeviceBackoff(key)),
+        }
+        self.on_device(uuid, |device| device.backing_off = until.is_some());
+    }
+
+    pub(super) fn on_foreign_sampled(&mut self, uuid: &DeviceUuid, bytes: Bytes) {
+        let Some(key) = self.devices.key(uuid) else { return };
+        if let Some(row) = self.devices.get_mut(key) {
+            row.lower_sample = Some(bytes);
+        }
+    }
+
+    pub(super) fn on_foreign(&mut self, uuid: &DeviceUuid, bytes: Bytes, attributed: bool) {
+        self.on_device(uuid, |device| {
+            if device.ledger.claims().is_empty() {
+                device.baseline = bytes;
+            }
+            device.ledger.set_foreign(bytes);
+            device.attributed = attributed;
+            device.lower_sample = None;
+        });
+    }
+}

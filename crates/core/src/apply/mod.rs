@@ -1,0 +1,108 @@
+//! Making an event true. It cannot fail: whatever could be refused was refused when it was decided.
+//!
+//! An event that names something unknown changes nothing. One that would cross a line of a ledger (which `decide`
+//! never emits) is charged all the same and counted as a fault, so that the ledger shows what it was told.
+
+mod catalogue;
+mod fleet;
+mod slots;
+mod work;
+
+use berth_domain::Timestamp;
+
+use crate::event::Event;
+use crate::state::State;
+
+/// Makes `event`, which happened at `at`, true.
+pub fn apply(state: &mut State, event: &Event, at: Timestamp) {
+    state.now = state.now.max(at);
+    if event.is_durable() {
+        state.revision = state.revision.next();
+    }
+    dispatch(state, event, at);
+    state.refresh_index();
+}
+
+fn dispatch(state: &mut State, event: &Event, at: Timestamp) {
+    match event {
+        Event::Started { cluster, epoch } => state.on_started(*cluster, *epoch, at),
+        Event::TimersRestarted => state.on_timers_restarted(at),
+
+        Event::ModelPut { spec, revision } => state.on_model_put(spec, *revision),
+        Event::ModelDeleted { model } => state.on_model_deleted(model),
+        Event::ModelRetried { model } => state.on_model_retried(model),
+
+        Event::MachineBooted { machine, boot } => state.on_machine_booted(machine, boot),
+        Event::HostSized { machine, cpu, ram } => state.on_host_sized(machine, *cpu, *ram),
+        Event::RunnerRegistered { runner, machine, incarnation } => {
+            state.on_registered(runner, machine, *incarnation, at)
+        }
+        Event::RunnerDescribed { runner, traits } => state.on_described(runner, traits),
+        Event::RunnerSeen { runner, sequence } => state.on_seen(runner, *sequence, at),
+        Event::RunnerSuspected { runner } => state.on_liveness(runner, crate::state::Liveness::Suspect),
+        Event::RunnerLost { runner } => state.on_liveness(runner, crate::state::Liveness::Lost),
+        Event::RunnerReturned { runner } => state.on_liveness(runner, crate::state::Liveness::Ready),
+        Event::LossDeferred { runner } => state.on_loss_deferred(runner, at),
+        Event::RunnerCordoned { runner } => state.on_admission(runner, crate::state::Admission::Cordoned),
+        Event::RunnerUncordoned { runner } => state.on_admission(runner, crate::state::Admission::Open),
+        Event::RunnerDraining { runner, deadline } => {
+            state.on_admission(runner, crate::state::Admission::Draining { deadline: *deadline, overdue: false });
+        }
+        Event::DrainDeadlinePassed { runner } => {
+            state.on_admission(runner, crate::state::Admission::Draining { deadline: None, overdue: true });
+        }
+        Event::RunnerDrained { runner } => state.on_admission(runner, crate::state::Admission::Drained),
+        Event::RunnerForgotten { runner, .. } => state.on_forgotten(runner),
+
+        Event::DeviceDisputed { runner, uuid } => state.on_disputed(runner, uuid, true),
+        Event::DisputeEnded { runner, uuid } => state.on_disputed(runner, uuid, false),
+        Event::DeviceAttached { runner, uuid, name, parent, seat } => {
+            state.on_attached(runner, uuid, name, parent.as_ref(), seat);
+        }
+        Event::DeviceDetached { runner, uuid } => state.on_detached(runner, uuid),
+        Event::DeviceHealthChanged { uuid, health } => state.on_device(uuid, |device| device.health = *health),
+        Event::DeviceCordoned { uuid } => state.on_device(uuid, |device| device.cordoned = true),
+        Event::DeviceUncordoned { uuid } => state.on_device(uuid, |device| device.cordoned = false),
+        Event::DeviceBackedOff { uuid, until } => state.on_device_backoff(uuid, Some(*until)),
+        Event::DeviceReopened { uuid } => state.on_device_backoff(uuid, None),
+        Event::ForeignChanged { uuid, bytes, attributed } => state.on_foreign(uuid, *bytes, *attributed),
+        Event::ForeignSampled { uuid, bytes } => state.on_foreign_sampled(uuid, *bytes),
+
+        Event::SlotPlaced(placed) => state.on_placed(placed, at),
+        Event::SlotGranted { slot } => state.on_granted(*slot, at),
+        Event::SlotSeen { slot } => state.on_slot(*slot, |row| row.seen = true),
+        Event::SlotReady { slot, endpoint } => state.on_ready(*slot, endpoint.as_ref(), at),
+        Event::SlotDrainBegun { slot } => state.on_slot_state(*slot, berth_domain::SlotState::Draining, at),
+        Event::SlotDrainEnded { slot } => state.on_slot_state(*slot, berth_domain::SlotState::Ready, at),
+        Event::SlotStopping { slot, why } => state.on_stopping(*slot, *why, at),
+        Event::StopStalled { slot } => state.on_stalled(*slot),
+        Event::SlotFailed { slot, why } => state.on_failed(*slot, *why, at),
+        Event::SlotUnknown { slot } => state.on_slot_state(*slot, berth_domain::SlotState::Unknown, at),
+        Event::SlotReturned { slot, ready } => state.on_returned(*slot, *ready, at),
+        Event::SlotRestarted { slot, generation } => state.on_restarted(*slot, *generation, at),
+        Event::SlotReleased { slot, .. } => state.on_released(*slot),
+        Event::SlotCharged { slot, uuid, bytes } => state.on_charged(*slot, uuid, *bytes),
+        Event::SlotObserved { slot, uuid, used, peak } => state.on_observed(*slot, uuid, *used, *peak),
+        Event::SlotRipened { slot } => state.on_slot(*slot, |row| row.ripe = true),
+        Event::PromiseKept { slot, granted } => state.on_promise_kept(*slot, *granted, at),
+        Event::PromiseWithdrawn { slot } => state.on_released(*slot),
+        Event::StrayFound { runner, slot, generation, claims, stop } => {
+            state.on_stray_found(runner, *slot, *generation, claims, *stop, at);
+        }
+        Event::StrayCondemned { runner, slot } => state.on_stray_condemned(runner, *slot, at),
+        Event::StrayReleased { runner, slot, .. } => state.on_stray_released(runner, *slot),
+
+        Event::WorkloadSubmitted { workload, submission } => state.on_submitted(*workload, submission, at),
+        Event::WorkloadWaits { workload, why } => state.on_workload(*workload, |row| row.waits = Some(*why)),
+        Event::WorkloadAssigned { workload, slot } => state.on_assigned(*workload, *slot, at),
+        Event::WorkloadRequeued { workload, cause, not_before } => {
+            state.on_requeued(*workload, *cause, *not_before, at)
+        }
+        Event::WorkloadEligible { workload } => state.on_eligible(*workload),
+        Event::LeaseRenewed { workload } => state.on_workload(*workload, |row| row.since = at),
+        Event::WorkloadEnded { workload, end, cause } => state.on_ended(*workload, *end, *cause, at),
+        Event::WorkloadForgotten { workload } => state.on_workload_forgotten(*workload),
+        Event::Reserved { workload, runner, devices } => state.on_reserved(*workload, runner, devices),
+        Event::ReservationEnded { workload } => state.on_reservation_ended(*workload),
+    }
+}

@@ -1,0 +1,143 @@
+//! What operators do to runners, devices and slots.
+
+use berth_domain::{DeviceUuid, ReasonText, RunnerId, SlotId, SlotState, Span, Timestamp};
+
+use super::retire::{self, Rehome, abandon};
+use crate::command::Refusal;
+use crate::event::Event;
+use crate::reason::{Cause, Proof, StopReason};
+use crate::state::{Admission, Liveness, Runner, Slot, State};
+use crate::table::RunnerKey;
+
+fn find<'a>(state: &'a State, id: &RunnerId) -> Result<(RunnerKey, &'a Runner), Refusal> {
+    state.runners.find(id).filter(|(_, row)| !row.is_forgotten()).ok_or_else(|| Refusal::UnknownRunner(id.clone()))
+}
+
+pub(super) fn cordon(state: &State, id: &RunnerId) -> Result<Vec<Event>, Refusal> {
+    let (_, runner) = find(state, id)?;
+    Ok(match runner.admission {
+        Admission::Cordoned => Vec::new(),
+        _ => vec![Event::RunnerCordoned { runner: id.clone() }],
+    })
+}
+
+/// Work again; slots that were draining for it serve again.
+pub(super) fn uncordon(state: &State, id: &RunnerId) -> Result<Vec<Event>, Refusal> {
+    let (_, runner) = find(state, id)?;
+    if runner.admission == Admission::Open {
+        return Ok(Vec::new());
+    }
+    let current = |slot: &&Slot| {
+        slot.model
+            .and_then(|key| state.models.get(key))
+            .is_some_and(|model| model.revision == slot.revision && !model.deleted)
+    };
+    let draining = runner
+        .slots
+        .iter()
+        .filter_map(|key| state.slots.get(*key))
+        .filter(|slot| slot.state == SlotState::Draining)
+        .filter(current);
+    let mut events = vec![Event::RunnerUncordoned { runner: id.clone() }];
+    events.extend(draining.map(|slot| Event::SlotDrainEnded { slot: slot.id }));
+    Ok(events)
+}
+
+pub(super) fn drain(
+    state: &State,
+    id: &RunnerId,
+    deadline: Option<Span>,
+    now: Timestamp,
+) -> Result<Vec<Event>, Refusal> {
+    find(state, id)?;
+    let deadline = deadline.map(|span| now.after(span));
+    Ok(vec![Event::RunnerDraining { runner: id.clone(), deadline }])
+}
+
+/// The operator says that a runner is no more. On devices that another live runner shares nothing is freed: the
+/// machine is still there, and so may be its processes.
+pub(super) fn forget(state: &State, id: &RunnerId, reason: &ReasonText) -> Result<Vec<Event>, Refusal> {
+    let (key, runner) = find(state, id)?;
+    if reason.as_str().trim().is_empty() {
+        return Err(Refusal::ReasonMissing);
+    }
+    let in_use = runner.liveness == Liveness::Ready && runner.reported && !runner.slots.is_empty();
+    if in_use {
+        return Err(Refusal::RunnerInUse(id.clone()));
+    }
+    let mut events = Vec::new();
+    for slot in runner.slots.iter().filter_map(|key| state.slots.get(*key)) {
+        let shared = is_shared(state, slot, key);
+        let rehome = Rehome { cause: Cause::RunnerLost, now: state.now, may_still_run: shared };
+        abandon(state, slot, rehome, &mut events);
+        if !shared {
+            events.push(released(state, slot, Proof::Forgotten, Some(reason.clone())));
+        } else if !slot.is_stray() && slot.state == SlotState::Promised {
+            events.push(Event::PromiseWithdrawn { slot: slot.id });
+        } else if !slot.is_stray() && slot.state != SlotState::Unknown {
+            events.push(Event::SlotUnknown { slot: slot.id });
+        }
+    }
+    events.push(Event::RunnerForgotten { runner: id.clone(), reason: reason.clone() });
+    Ok(events)
+}
+
+/// Whether another runner that lives has one of the slot's devices.
+fn is_shared(state: &State, slot: &Slot, forgotten: RunnerKey) -> bool {
+    let lives = |runner: RunnerKey| {
+        runner != forgotten
+            && state.runners.get(runner).is_some_and(|row| !row.is_forgotten() && row.liveness != Liveness::Lost)
+    };
+    let devices = slot.gpus.iter().filter_map(|gpu| state.devices.get(gpu.device));
+    devices.flat_map(|device| device.seats.iter()).any(|seat| lives(seat.runner))
+}
+
+pub(super) fn cordon_device(state: &State, uuid: &DeviceUuid, cordoned: bool) -> Result<Vec<Event>, Refusal> {
+    let (_, device) = state.devices.find(uuid).ok_or_else(|| Refusal::UnknownDevice(uuid.clone()))?;
+    Ok(match (device.cordoned, cordoned) {
+        (false, true) => vec![Event::DeviceCordoned { uuid: uuid.clone() }],
+        (true, false) => vec![Event::DeviceUncordoned { uuid: uuid.clone() }],
+        _ => Vec::new(),
+    })
+}
+
+/// Finds a slot by its id: one that the server made, else a stray.
+fn find_slot(state: &State, id: SlotId) -> Result<&Slot, Refusal> {
+    let stray = || state.slots.iter().map(|(_, row)| row).find(|row| row.is_stray() && row.id == id);
+    state.slot(id).map(|(_, row)| row).or_else(stray).ok_or(Refusal::UnknownSlot(id))
+}
+
+/// Stops a slot now. Its leases go elsewhere.
+pub(super) fn stop_slot(state: &State, id: SlotId) -> Result<Vec<Event>, Refusal> {
+    let slot = find_slot(state, id)?;
+    let mut events = Vec::new();
+    if slot.state == SlotState::Stopping {
+        return Ok(events);
+    }
+    if slot.state == SlotState::Failed {
+        return Err(Refusal::WrongSlotState { slot: id, state: slot.state });
+    }
+    abandon(state, slot, Rehome { cause: Cause::SlotStopped, now: state.now, may_still_run: false }, &mut events);
+    retire::stop(state, slot, StopReason::Operator, &mut events);
+    Ok(events)
+}
+
+/// Frees a slot's memory on an operator's word, on record.
+pub(super) fn force_release(state: &State, id: SlotId, reason: &ReasonText) -> Result<Vec<Event>, Refusal> {
+    let slot = find_slot(state, id)?;
+    if reason.as_str().trim().is_empty() {
+        return Err(Refusal::ReasonMissing);
+    }
+    let mut events = Vec::new();
+    abandon(state, slot, Rehome { cause: Cause::SlotStopped, now: state.now, may_still_run: false }, &mut events);
+    events.push(released(state, slot, Proof::Forced, Some(reason.clone())));
+    Ok(events)
+}
+
+/// The event that frees a slot, whoever made it.
+pub(crate) fn released(state: &State, slot: &Slot, proof: Proof, note: Option<ReasonText>) -> Event {
+    match (slot.is_stray(), state.runners.get(slot.runner)) {
+        (true, Some(runner)) => Event::StrayReleased { runner: runner.id.clone(), slot: slot.id, proof, note },
+        _ => Event::SlotReleased { slot: slot.id, proof, note },
+    }
+}

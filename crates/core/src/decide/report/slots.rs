@@ -1,0 +1,216 @@
+//! What a runner says of its slots: progress, ends, and proof.
+
+use std::collections::BTreeSet;
+
+use berth_domain::{
+    Bytes, DeviceUuid, FailureReason, ReportedState, RunnerReport, SlotReport, SlotState, Timestamp, WorkloadEnd,
+};
+
+use crate::decide::retire::{Rehome, abandon};
+use crate::event::{Event, PlacedClaim};
+use crate::reason::{Cause, Proof, StopReason};
+use crate::state::{Runner, Slot, State};
+use crate::table::RunnerKey;
+
+pub(super) fn hear(
+    state: &State,
+    key: RunnerKey,
+    runner: &Runner,
+    report: &RunnerReport,
+    now: Timestamp,
+) -> Vec<Event> {
+    let mut events = Vec::new();
+    let mut mentioned = BTreeSet::new();
+    for said in &report.slots {
+        // The first word about a slot counts; a report that contradicts itself gains nothing by it.
+        if !mentioned.insert(said.id) {
+            continue;
+        }
+        match state.slot(said.id).filter(|(_, slot)| slot.runner == key) {
+            Some((_, slot)) if slot.generation == said.generation => hear_of(state, slot, said, now, &mut events),
+            Some(_) => {}
+            None => hear_of_stray(state, key, runner, report, said, &mut events),
+        }
+    }
+    for slot in runner.slots.iter().filter_map(|slot| state.slots.get(*slot)) {
+        if !mentioned.contains(&slot.id) {
+            miss(state, slot, now, &mut events);
+        }
+    }
+    events
+}
+
+fn hear_of(state: &State, slot: &Slot, said: &SlotReport, now: Timestamp, events: &mut Vec<Event>) {
+    let told = !matches!(slot.state, SlotState::Promised | SlotState::Pending);
+    if !told {
+        return;
+    }
+    observe(state, slot, said, events);
+    match &said.state {
+        ReportedState::Starting if slot.state == SlotState::Unknown => {
+            events.push(Event::SlotReturned { slot: slot.id, ready: false });
+        }
+        ReportedState::Starting | ReportedState::Stopping => see(slot, events),
+        ReportedState::Ready => ready(slot, said, events),
+        ReportedState::Failed(why) => fail(state, slot, *why, now, events),
+        ReportedState::Exited { code } => exited(state, slot, *code, now, events),
+        ReportedState::Refused => refused(state, slot, now, events),
+        ReportedState::Gone(evidence) if evidence.is_proof() => gone(state, slot, now, events),
+        // The tree is gone but the driver still lists it, or the other way round: not yet proof.
+        ReportedState::Gone(_) => see(slot, events),
+    }
+}
+
+fn see(slot: &Slot, events: &mut Vec<Event>) {
+    if !slot.seen {
+        events.push(Event::SlotSeen { slot: slot.id });
+    }
+}
+
+fn ready(slot: &Slot, said: &SlotReport, events: &mut Vec<Event>) {
+    match slot.state {
+        SlotState::Starting => events.push(Event::SlotReady { slot: slot.id, endpoint: said.endpoint.clone() }),
+        SlotState::Unknown => events.push(Event::SlotReturned { slot: slot.id, ready: true }),
+        _ => see(slot, events),
+    }
+}
+
+fn fail(state: &State, slot: &Slot, why: FailureReason, now: Timestamp, events: &mut Vec<Event>) {
+    if matches!(slot.state, SlotState::Stopping | SlotState::Failed) {
+        return see(slot, events);
+    }
+    abandon(state, slot, Rehome { cause: Cause::SlotFailed(why), now, may_still_run: false }, events);
+    events.push(Event::SlotFailed { slot: slot.id, why });
+}
+
+/// A process that ended by itself: the end of a job, a crash of anything else.
+fn exited(state: &State, slot: &Slot, code: i32, now: Timestamp, events: &mut Vec<Event>) {
+    let Some(job) = slot.job.and_then(|key| state.workloads.get(key)) else {
+        return fail(state, slot, FailureReason::Crashed, now, events);
+    };
+    if matches!(slot.state, SlotState::Stopping | SlotState::Failed) {
+        return see(slot, events);
+    }
+    if !job.is_ended() {
+        let end = if code == 0 { WorkloadEnd::Succeeded } else { WorkloadEnd::Failed };
+        events.push(Event::WorkloadEnded { workload: job.id, end, cause: Cause::JobExited(code) });
+    }
+    events.push(Event::SlotStopping { slot: slot.id, why: StopReason::JobEnded });
+}
+
+/// The agent saw too little memory and started nothing. That is proof, and a reason not to try there at once.
+fn refused(state: &State, slot: &Slot, now: Timestamp, events: &mut Vec<Event>) {
+    if slot.ready_since.is_some() || slot.state == SlotState::Ready {
+        return;
+    }
+    let failures =
+        state.workloads_of(slot).into_iter().filter_map(|key| state.workloads.get(key)).map(|row| row.failures).max();
+    let pause = state.settings.backoff.doubled(failures.unwrap_or(0), state.settings.backoff_limit);
+    abandon(state, slot, Rehome { cause: Cause::StartRefused, now, may_still_run: false }, events);
+    events.push(Event::SlotReleased { slot: slot.id, proof: Proof::Refused, note: None });
+    for device in slot.gpus.iter().filter_map(|gpu| state.devices.get(gpu.device)) {
+        events.push(Event::DeviceBackedOff { uuid: device.uuid.clone(), until: now.after(pause) });
+    }
+}
+
+fn gone(state: &State, slot: &Slot, now: Timestamp, events: &mut Vec<Event>) {
+    if matches!(slot.state, SlotState::Starting | SlotState::Ready | SlotState::Draining | SlotState::Unknown) {
+        abandon(state, slot, Rehome { cause: Cause::SlotGone, now, may_still_run: false }, events);
+    }
+    if belongs_here(state, slot) {
+        events.push(Event::SlotRestarted { slot: slot.id, generation: slot.generation.next() });
+    } else {
+        events.push(Event::SlotReleased { slot: slot.id, proof: Proof::Gone, note: None });
+    }
+}
+
+/// Whether a slot that fell is started again in its place: its model is pinned or must have it, and it was not asked
+/// to go. Its memory is kept, and its generation tells the new start from the old.
+fn belongs_here(state: &State, slot: &Slot) -> bool {
+    let Some(model) = slot.model.and_then(|key| state.models.get(key)) else { return false };
+    let fell = matches!(slot.state, SlotState::Failed | SlotState::Ready);
+    let current = !model.deleted && model.revision == slot.revision && slot.job.is_none();
+    let others = model.live - u32::from(slot.live && model.live > 0);
+    let wanted = model.spec.replicas.pinned || others < model.spec.replicas.min;
+    let devices_open =
+        slot.gpus.iter().filter_map(|gpu| state.devices.get(gpu.device)).all(|device| device.closed().is_none());
+    let runner_open = state.runners.get(slot.runner).is_some_and(Runner::is_open);
+    fell && current && wanted && devices_open && runner_open && slot.restarts < state.settings.attempts
+}
+
+/// Absence is no proof: an agent that lost its record reports nothing.
+fn miss(state: &State, slot: &Slot, now: Timestamp, events: &mut Vec<Event>) {
+    let known_to_agent = slot.seen && !slot.is_stray();
+    if !known_to_agent
+        || !matches!(slot.state, SlotState::Starting | SlotState::Ready | SlotState::Draining | SlotState::Failed)
+    {
+        return;
+    }
+    abandon(state, slot, Rehome { cause: Cause::SlotUnknown, now, may_still_run: true }, events);
+    events.push(Event::SlotUnknown { slot: slot.id });
+}
+
+/// What the driver saw the slot use. Above its claim, it is charged what was seen.
+fn observe(state: &State, slot: &Slot, said: &SlotReport, events: &mut Vec<Event>) {
+    if matches!(said.state, ReportedState::Gone(_) | ReportedState::Refused) {
+        return;
+    }
+    for memory in &said.memory {
+        let Some(gpu) = state.devices.key(&memory.uuid).and_then(|device| slot.on(device)) else { continue };
+        let (slot, uuid) = (slot.id, memory.uuid.clone());
+        if gpu.observed != Some(memory.used) || gpu.peak < memory.peak {
+            events.push(Event::SlotObserved { slot, uuid: uuid.clone(), used: memory.used, peak: memory.peak });
+        }
+        if memory.used > gpu.bytes {
+            events.push(Event::SlotCharged { slot, uuid, bytes: memory.used });
+        }
+    }
+}
+
+/// A slot that the server did not make, or that belongs on another runner: charged, told to stop, freed on proof. One
+/// of another cluster is charged and left alone.
+fn hear_of_stray(
+    state: &State,
+    key: RunnerKey,
+    runner: &Runner,
+    report: &RunnerReport,
+    said: &SlotReport,
+    events: &mut Vec<Event>,
+) {
+    let is_gone = match &said.state {
+        ReportedState::Gone(evidence) => evidence.is_proof(),
+        state => *state == ReportedState::Refused,
+    };
+    match (state.stray(key, said.id), is_gone) {
+        (Some(_), true) => {
+            events.push(Event::StrayReleased {
+                runner: runner.id.clone(),
+                slot: said.id,
+                proof: Proof::Gone,
+                note: None,
+            });
+        }
+        (None, false) => {
+            let claims = stray_claims(state, key, said);
+            let stop = report.cluster.is_none_or(|cluster| Some(cluster) == state.cluster);
+            let (runner, slot, generation) = (runner.id.clone(), said.id, said.generation);
+            events.push(Event::StrayFound { runner, slot, generation, claims, stop });
+        }
+        _ => {}
+    }
+}
+
+/// The larger of what the agent believes and what the driver saw, on devices that the runner has.
+fn stray_claims(state: &State, key: RunnerKey, said: &SlotReport) -> Vec<PlacedClaim> {
+    let mut claims: Vec<PlacedClaim> = Vec::new();
+    let believed = said.claims.iter().map(|claim| (&claim.uuid, claim.bytes));
+    let seen = said.memory.iter().map(|memory| (&memory.uuid, memory.used));
+    let here = |uuid: &DeviceUuid| state.devices.find(uuid).is_some_and(|(_, device)| device.seat_on(key).is_some());
+    for (uuid, bytes) in believed.chain(seen).filter(|(uuid, bytes)| here(uuid) && *bytes > Bytes::ZERO) {
+        match claims.iter_mut().find(|claim| claim.uuid == *uuid) {
+            Some(claim) => claim.bytes = claim.bytes.max(bytes),
+            None => claims.push(PlacedClaim { uuid: uuid.clone(), bytes, exclusive: false }),
+        }
+    }
+    claims
+}

@@ -1,0 +1,234 @@
+//! What happened. The journal is a list of these, and the state is their fold.
+//!
+//! An event names things by their outside ids and carries every number that was decided, so that applying it needs
+//! no settings, no clock and no second thought.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use berth_domain::{
+    BootId, Bytes, ClusterId, DeviceUuid, Endpoint, Epoch, FailureReason, Generation, GpuHealth, GpuName, HostReport,
+    Incarnation, LabelKey, LabelValue, MachineId, Millicores, ModelName, ModelRevision, ModelSpec, PoolName,
+    ReasonText, RunnerId, RuntimeName, Sequence, SlotId, Submission, Timestamp, WorkloadEnd, WorkloadId,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::reason::{Cause, Proof, StopReason, WaitReason};
+
+/// Bytes on one device that were decided to belong to a slot.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PlacedClaim {
+    /// On which device.
+    pub uuid: DeviceUuid,
+    /// How much.
+    pub bytes: Bytes,
+    /// Whether it shuts everybody else out.
+    pub exclusive: bool,
+}
+
+/// What a runner is like, apart from its devices.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RunnerTraits {
+    /// Its pool.
+    pub pool: PoolName,
+    /// Its labels.
+    pub labels: BTreeMap<LabelKey, LabelValue>,
+    /// What it can start.
+    pub runtimes: BTreeSet<RuntimeName>,
+    /// The agent's version.
+    pub version: ReasonText,
+    /// Where its slots answer.
+    pub address: ReasonText,
+    /// CPU and RAM it may use.
+    pub host: HostReport,
+}
+
+/// One device as one runner sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Seat {
+    /// Its index there.
+    pub index: u16,
+    /// What is usable of it there, after the operator's reserve.
+    pub capacity: Bytes,
+    /// How often it is advertised there.
+    pub replicas: u16,
+    /// Whether entries for it disagree about its size.
+    pub sizes_differ: bool,
+}
+
+/// A slot as it was placed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PlacedSlot {
+    /// Its id.
+    pub slot: SlotId,
+    /// What it serves.
+    pub model: ModelName,
+    /// Which version of it.
+    pub revision: ModelRevision,
+    /// Where.
+    pub runner: RunnerId,
+    /// Its devices in rank order.
+    pub claims: Vec<PlacedClaim>,
+    /// Its CPU.
+    pub cpu: Millicores,
+    /// Its RAM.
+    pub ram: Bytes,
+    /// It waits for memory that is being released.
+    pub promised: bool,
+    /// It may start at once: nothing else is starting on its devices.
+    pub granted: bool,
+    /// The job that owns it.
+    pub job: Option<WorkloadId>,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the fields of an event are named by what they are; the variants say what happened")]
+pub enum Event {
+    /// The server started on its data directory: timers start anew, and every runner must report first.
+    Started { cluster: ClusterId, epoch: Epoch },
+    /// The server was paused: timers start anew.
+    TimersRestarted,
+
+    /// A model was added or changed.
+    ModelPut { spec: Arc<ModelSpec>, revision: ModelRevision },
+    /// A model whose slots failed may have slots again that nobody asked for.
+    ModelRetried { model: ModelName },
+    /// A model was removed.
+    ModelDeleted { model: ModelName },
+
+    /// A machine has this boot; everything that ran before it is gone.
+    MachineBooted { machine: MachineId, boot: BootId },
+    /// CPU and RAM of a machine.
+    HostSized { machine: MachineId, cpu: Millicores, ram: Bytes },
+    /// An agent registered.
+    RunnerRegistered { runner: RunnerId, machine: MachineId, incarnation: Incarnation },
+    /// A runner is like this.
+    RunnerDescribed { runner: RunnerId, traits: Arc<RunnerTraits> },
+    /// A runner was heard of; with a sequence, its report was taken in whole.
+    RunnerSeen { runner: RunnerId, sequence: Option<Sequence> },
+    /// Silent for a while: nothing new.
+    RunnerSuspected { runner: RunnerId },
+    /// Silent for long: its slots are unknown, their memory stays charged.
+    RunnerLost { runner: RunnerId },
+    /// Most of the fleet is silent at once: nobody is lost for it.
+    LossDeferred { runner: RunnerId },
+    /// Heard of again.
+    RunnerReturned { runner: RunnerId },
+    /// Takes nothing new.
+    RunnerCordoned { runner: RunnerId },
+    /// Takes work again.
+    RunnerUncordoned { runner: RunnerId },
+    /// Finishes what it has, at most until the deadline.
+    RunnerDraining { runner: RunnerId, deadline: Option<Timestamp> },
+    /// The deadline passed: pins and leases protect nothing any more.
+    DrainDeadlinePassed { runner: RunnerId },
+    /// Nothing is left on it.
+    RunnerDrained { runner: RunnerId },
+    /// An operator said that it is no more.
+    RunnerForgotten { runner: RunnerId, reason: ReasonText },
+
+    /// A runner reports a device that belongs to another machine.
+    DeviceDisputed { runner: RunnerId, uuid: DeviceUuid },
+    /// That is over.
+    DisputeEnded { runner: RunnerId, uuid: DeviceUuid },
+    /// A runner has this device.
+    DeviceAttached { runner: RunnerId, uuid: DeviceUuid, name: GpuName, parent: Option<DeviceUuid>, seat: Seat },
+    /// A runner no longer lists this device.
+    DeviceDetached { runner: RunnerId, uuid: DeviceUuid },
+    /// What the driver says of it.
+    DeviceHealthChanged { uuid: DeviceUuid, health: GpuHealth },
+    /// Takes nothing new.
+    DeviceCordoned { uuid: DeviceUuid },
+    /// Takes work again.
+    DeviceUncordoned { uuid: DeviceUuid },
+    /// A start was refused there; not again before this.
+    DeviceBackedOff { uuid: DeviceUuid, until: Timestamp },
+    /// The pause is over.
+    DeviceReopened { uuid: DeviceUuid },
+    /// Memory in use on it that is not ours.
+    ForeignChanged { uuid: DeviceUuid, bytes: Bytes, attributed: bool },
+    /// A sample that would lower it; the next one decides.
+    ForeignSampled { uuid: DeviceUuid, bytes: Bytes },
+
+    /// A slot was placed.
+    SlotPlaced(Arc<PlacedSlot>),
+    /// A slot may start.
+    SlotGranted { slot: SlotId },
+    /// Its agent has it on record.
+    SlotSeen { slot: SlotId },
+    /// It serves.
+    SlotReady { slot: SlotId, endpoint: Option<Endpoint> },
+    /// It takes nothing new.
+    SlotDrainBegun { slot: SlotId },
+    /// It takes leases again.
+    SlotDrainEnded { slot: SlotId },
+    /// It is being stopped.
+    SlotStopping { slot: SlotId, why: StopReason },
+    /// Its stop takes too long; nobody should count on it.
+    StopStalled { slot: SlotId },
+    /// It came to a bad end.
+    SlotFailed { slot: SlotId, why: FailureReason },
+    /// Its agent does not mention it any more.
+    SlotUnknown { slot: SlotId },
+    /// It was never gone.
+    SlotReturned { slot: SlotId, ready: bool },
+    /// It is started again in its place, its memory kept.
+    SlotRestarted { slot: SlotId, generation: Generation },
+    /// It is proven gone, and its claims with it.
+    SlotReleased { slot: SlotId, proof: Proof, note: Option<ReasonText> },
+    /// It was seen above its claim, and is charged for what was seen.
+    SlotCharged { slot: SlotId, uuid: DeviceUuid, bytes: Bytes },
+    /// What it was seen to use.
+    SlotObserved { slot: SlotId, uuid: DeviceUuid, used: Bytes, peak: Bytes },
+    /// It has run long enough to be evicted.
+    SlotRipened { slot: SlotId },
+    /// What it waited for is free, and is its own now.
+    PromiseKept { slot: SlotId, granted: bool },
+    /// The promise was taken back.
+    PromiseWithdrawn { slot: SlotId },
+
+    /// A runner has a slot that the server does not know.
+    StrayFound { runner: RunnerId, slot: SlotId, generation: Generation, claims: Vec<PlacedClaim>, stop: bool },
+    /// It should be stopped.
+    StrayCondemned { runner: RunnerId, slot: SlotId },
+    /// It is proven gone.
+    StrayReleased { runner: RunnerId, slot: SlotId, proof: Proof, note: Option<ReasonText> },
+
+    /// A workload was taken in.
+    WorkloadSubmitted { workload: WorkloadId, submission: Arc<Submission> },
+    /// It waits, for this reason.
+    WorkloadWaits { workload: WorkloadId, why: WaitReason },
+    /// It has a slot.
+    WorkloadAssigned { workload: WorkloadId, slot: SlotId },
+    /// It goes back to the queue, with its age.
+    WorkloadRequeued { workload: WorkloadId, cause: Cause, not_before: Option<Timestamp> },
+    /// Its pause is over.
+    WorkloadEligible { workload: WorkloadId },
+    /// Its lease lives on.
+    LeaseRenewed { workload: WorkloadId },
+    /// It is over.
+    WorkloadEnded { workload: WorkloadId, end: WorkloadEnd, cause: Cause },
+    /// It and its key are no longer remembered.
+    WorkloadForgotten { workload: WorkloadId },
+    /// These devices are kept for it.
+    Reserved { workload: WorkloadId, runner: RunnerId, devices: Vec<DeviceUuid> },
+    /// They are no longer.
+    ReservationEnded { workload: WorkloadId },
+}
+
+impl Event {
+    /// Whether the journal keeps it. Heartbeats and telemetry are not kept: after a restart they are heard anew.
+    #[must_use]
+    pub const fn is_durable(&self) -> bool {
+        !matches!(
+            self,
+            Self::RunnerSeen { .. }
+                | Self::TimersRestarted
+                | Self::LossDeferred { .. }
+                | Self::ForeignSampled { .. }
+                | Self::SlotObserved { .. }
+                | Self::LeaseRenewed { .. }
+        )
+    }
+}

@@ -1,0 +1,228 @@
+//! What a subtree of a shelf could give, so that a search can pass over it.
+
+use berth_domain::{Bytes, GpuMemory, Millicores};
+
+use super::ranked::Summary;
+use crate::table::{DeviceKey, RunnerKey, SlotKey};
+
+/// A place on a shelf: a device on a runner (one GPU), or a runner (several GPUs, or none). The order is the ranking.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SpotKey {
+    /// Spread: the claimed share. Pack: the room. For several GPUs that of the worst of the best.
+    pub(crate) rank: u64,
+    /// The device's index, so that equal runners are filled side by side and not one after the other.
+    pub(crate) index: u16,
+    /// The runner that was known first.
+    pub(crate) ordinal: u32,
+    pub(crate) runner: RunnerKey,
+    /// Only for one GPU.
+    pub(crate) device: DeviceKey,
+}
+
+/// How soon memory must be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Soon {
+    /// Both lines leave it now.
+    Now,
+    /// The future line leaves it: others are releasing.
+    Later,
+    /// The future line would leave it if every idle slot went.
+    Cleared,
+}
+
+/// What the places of a subtree could give at most. For several GPUs: the n-th best of a runner's devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reach {
+    pub(crate) room: u64,
+    later: u64,
+    cleared: u64,
+    room_share: u32,
+    cleared_share: u32,
+    whole: u16,
+    whole_later: u16,
+    whole_cleared: u16,
+    cpu: u64,
+    ram: u64,
+    cpu_cleared: u64,
+    ram_cleared: u64,
+}
+
+impl Summary for Reach {
+    fn merge(&mut self, other: &Self) {
+        self.room = self.room.max(other.room);
+        self.later = self.later.max(other.later);
+        self.cleared = self.cleared.max(other.cleared);
+        self.room_share = self.room_share.max(other.room_share);
+        self.cleared_share = self.cleared_share.max(other.cleared_share);
+        self.whole = self.whole.max(other.whole);
+        self.whole_later = self.whole_later.max(other.whole_later);
+        self.whole_cleared = self.whole_cleared.max(other.whole_cleared);
+        self.cpu = self.cpu.max(other.cpu);
+        self.ram = self.ram.max(other.ram);
+        self.cpu_cleared = self.cpu_cleared.max(other.cpu_cleared);
+        self.ram_cleared = self.ram_cleared.max(other.ram_cleared);
+    }
+}
+
+/// What one device could give, soon and later.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Depth {
+    pub(crate) share: u32,
+    pub(crate) room: u64,
+    pub(crate) later: u64,
+    pub(crate) cleared: u64,
+    pub(crate) room_share: u32,
+    pub(crate) cleared_share: u32,
+    pub(crate) whole: bool,
+    pub(crate) whole_later: bool,
+    pub(crate) whole_cleared: bool,
+    pub(crate) index: u16,
+}
+
+/// What a machine's host could give.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HostDepth {
+    pub(crate) cpu: u64,
+    pub(crate) ram: u64,
+    pub(crate) cpu_cleared: u64,
+    pub(crate) ram_cleared: u64,
+    pub(crate) share: u32,
+}
+
+impl Reach {
+    /// One device on one runner.
+    pub(crate) fn of_device(depth: &Depth, host: &HostDepth) -> Self {
+        Self {
+            room: depth.room,
+            later: depth.later,
+            cleared: depth.cleared,
+            room_share: depth.room_share,
+            cleared_share: depth.cleared_share,
+            whole: depth.whole.into(),
+            whole_later: depth.whole_later.into(),
+            whole_cleared: depth.whole_cleared.into(),
+            ..Self::of_host(host)
+        }
+    }
+
+    /// A runner's host, for slots without a GPU.
+    pub(crate) fn of_host(host: &HostDepth) -> Self {
+        Self {
+            cpu: host.cpu,
+            ram: host.ram,
+            cpu_cleared: host.cpu_cleared,
+            ram_cleared: host.ram_cleared,
+            ..Self::default()
+        }
+    }
+
+    /// `count` devices of one runner.
+    pub(crate) fn of_set(depths: &[Depth], count: usize, host: &HostDepth) -> Self {
+        let whole =
+            |is: fn(&Depth) -> bool| u16::try_from(depths.iter().filter(|depth| is(depth)).count()).unwrap_or(u16::MAX);
+        Self {
+            room: nth_largest(depths, count, |depth| depth.room),
+            later: nth_largest(depths, count, |depth| depth.later),
+            cleared: nth_largest(depths, count, |depth| depth.cleared),
+            room_share: nth_largest(depths, count, |depth| depth.room_share),
+            cleared_share: nth_largest(depths, count, |depth| depth.cleared_share),
+            whole: whole(|depth| depth.whole),
+            whole_later: whole(|depth| depth.whole_later),
+            whole_cleared: whole(|depth| depth.whole_cleared),
+            ..Self::of_host(host)
+        }
+    }
+
+    /// Whether a place here might give `needs` (the least of its asks) and the host's part that soon.
+    pub(crate) fn may(&self, wish: &Wish, soon: Soon) -> bool {
+        let host = match soon {
+            Soon::Now => self.cpu >= wish.cpu.get() && self.ram >= wish.ram.get(),
+            Soon::Later | Soon::Cleared => self.cpu_cleared >= wish.cpu.get() && self.ram_cleared >= wish.ram.get(),
+        };
+        host && self.may_memory(wish, soon)
+    }
+
+    /// The same without the host.
+    pub(crate) fn may_memory(&self, wish: &Wish, soon: Soon) -> bool {
+        match (wish.least, soon) {
+            (None, _) => true,
+            (Some(GpuMemory::Bytes(bytes)), Soon::Now) => self.room >= bytes.get(),
+            (Some(GpuMemory::Bytes(bytes)), Soon::Later) => self.later >= bytes.get(),
+            (Some(GpuMemory::Bytes(bytes)), Soon::Cleared) => self.cleared >= bytes.get(),
+            (Some(GpuMemory::Fraction(part)), Soon::Now) => self.room_share >= part.millionths(),
+            (Some(GpuMemory::Fraction(part)), Soon::Later | Soon::Cleared) => self.cleared_share >= part.millionths(),
+            (Some(GpuMemory::Whole), Soon::Now) => self.whole >= wish.count,
+            (Some(GpuMemory::Whole), Soon::Later) => self.whole_later >= wish.count,
+            (Some(GpuMemory::Whole), Soon::Cleared) => self.whole_cleared >= wish.count,
+        }
+    }
+}
+
+/// What a search looks for, reduced to what a subtree can answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    pub(crate) count: u16,
+    /// The smallest ask of any GPU; none for slots without a GPU.
+    pub(crate) least: Option<GpuMemory>,
+    pub(crate) cpu: Millicores,
+    pub(crate) ram: Bytes,
+}
+
+fn nth_largest<T: Copy + Ord + Default>(depths: &[Depth], count: usize, value: fn(&Depth) -> T) -> T {
+    let mut values: smallvec::SmallVec<[T; 16]> = depths.iter().map(value).collect();
+    values.sort_unstable();
+    values.len().checked_sub(count).map_or_else(T::default, |position| values[position])
+}
+
+/// The `count` least claimed shares' largest: what a set of that many devices is at best.
+pub(crate) fn best_share(depths: &[Depth], count: usize) -> u32 {
+    let mut shares: smallvec::SmallVec<[u32; 16]> = depths.iter().map(|depth| depth.share).collect();
+    shares.sort_unstable();
+    count.checked_sub(1).and_then(|position| shares.get(position)).copied().unwrap_or(u32::MAX)
+}
+
+/// An idle slot on a device, cheapest first: fewest bytes, then longest idle, then the oldest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct VictimKey {
+    pub(crate) bytes: u64,
+    pub(crate) idle_since: u64,
+    pub(crate) number: u64,
+    pub(crate) slot: SlotKey,
+    pub(crate) device: DeviceKey,
+    pub(crate) runner: RunnerKey,
+}
+
+/// The most that stopping one slot of a subtree would leave on its device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Gain {
+    pub(crate) bytes: u64,
+    pub(crate) share: u32,
+    pub(crate) whole: bool,
+}
+
+impl Summary for Gain {
+    fn merge(&mut self, other: &Self) {
+        self.bytes = self.bytes.max(other.bytes);
+        self.share = self.share.max(other.share);
+        self.whole |= other.whole;
+    }
+}
+
+impl Gain {
+    /// Whether stopping one slot here might be enough.
+    pub(crate) fn may(&self, need: GpuMemory) -> bool {
+        match need {
+            GpuMemory::Bytes(bytes) => self.bytes >= bytes.get(),
+            GpuMemory::Fraction(part) => self.share >= part.millionths(),
+            GpuMemory::Whole => self.whole,
+        }
+    }
+}
+
+/// Nothing to know but how many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count;
+
+impl Summary for Count {
+    fn merge(&mut self, _: &Self) {}
+}

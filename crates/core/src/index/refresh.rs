@@ -1,0 +1,382 @@
+//! Bringing the shelves up to date with the ledgers after an event.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use berth_domain::{Bytes, Fraction, Placement};
+use smallvec::SmallVec;
+
+use super::reach::{Depth, HostDepth, best_share};
+use super::{ClassTraits, Gain, Lens, Profile, Reach, SpotKey, Standing, Touched, VictimKey};
+use crate::ledger::Phase;
+use crate::reason::{Closed, Exclusion};
+use crate::state::{Admission, Device, Liveness, Machine, Runner, State};
+use crate::table::{ClassKey, DeviceKey, RunnerKey};
+
+type Spots = SmallVec<[(u8, SpotKey); 4]>;
+
+impl State {
+    /// Brings the shelves up to date with everything touched since the last time.
+    pub(crate) fn refresh_index(&mut self) {
+        if self.index.touched.all {
+            self.rebuild_index();
+            return;
+        }
+        let touched = std::mem::take(&mut self.index.touched);
+        let Touched { devices, mut runners, hosts, .. } = touched;
+        for machine in hosts {
+            // A host's room is part of every place on it.
+            let of_machine = self.machines.get(machine).map(|machine| machine.runners.clone()).unwrap_or_default();
+            of_machine.into_iter().for_each(|runner| push_new(&mut runners, runner));
+        }
+        let mut sets = SmallVec::<[RunnerKey; 4]>::new();
+        for device in devices {
+            let seats: SmallVec<[RunnerKey; 2]> = self
+                .devices
+                .get(device)
+                .map(|device| device.seats.iter().map(|row| row.runner).collect())
+                .unwrap_or_default();
+            for runner in seats.into_iter().filter(|runner| !runners.contains(runner)) {
+                self.refresh_seat(runner, device);
+                push_new(&mut sets, runner);
+            }
+        }
+        for runner in sets {
+            self.refresh_sets(runner);
+            self.refresh_standing(runner);
+        }
+        for runner in runners {
+            self.refresh_runner(runner);
+        }
+    }
+
+    /// Makes all shelves anew.
+    pub(crate) fn rebuild_index(&mut self) {
+        self.index.touched = Touched::default();
+        self.index.classes.clear();
+        for runner in self.runners.keys() {
+            if let Some(row) = self.runners.get_mut(runner) {
+                row.standing = None;
+                row.spots.clear();
+            }
+        }
+        for device in self.devices.keys() {
+            for seat in self.devices.get_mut(device).map(|row| &mut row.seats).into_iter().flatten() {
+                seat.spots.clear();
+                seat.victims.clear();
+            }
+        }
+        for runner in self.runners.keys() {
+            self.refresh_runner(runner);
+        }
+    }
+
+    /// Takes a runner off all shelves, for good.
+    pub(crate) fn leave_index(&mut self, runner: RunnerKey) {
+        let devices = self.runners.get(runner).map(|row| row.devices.clone()).unwrap_or_default();
+        for device in devices {
+            self.leave_seat(runner, device);
+        }
+        self.put_sets(runner, Spots::new(), &[]);
+        self.put_standing(runner, None);
+    }
+
+    /// Takes one device of a runner off the shelves.
+    pub(crate) fn leave_seat(&mut self, runner: RunnerKey, device: DeviceKey) {
+        self.put_seat(runner, device, Spots::new(), &[], &[]);
+    }
+
+    fn refresh_runner(&mut self, runner: RunnerKey) {
+        self.refresh_standing(runner);
+        let devices = self.runners.get(runner).map(|row| row.devices.clone()).unwrap_or_default();
+        for device in devices {
+            self.refresh_seat(runner, device);
+        }
+        self.refresh_sets(runner);
+    }
+
+    fn refresh_standing(&mut self, runner: RunnerKey) {
+        let Some(row) = self.runners.get(runner) else { return };
+        let next = self.standing_of(row).map(|(standing, profile)| {
+            let same = |now: &(ClassKey, Standing, Arc<Profile>)| *now.2 == profile;
+            (
+                standing,
+                row.standing
+                    .as_ref()
+                    .filter(|now| same(now))
+                    .map_or_else(|| Arc::new(profile.clone()), |now| now.2.clone()),
+            )
+        });
+        let Some((standing, profile)) = next else { return self.put_standing(runner, None) };
+        // A class is looked up only when something that makes classes may have changed.
+        let class = match &row.standing {
+            Some((class, ..)) if self.index.class(*class).is_some_and(|known| self.is_of_class(row, &known.traits)) => {
+                *class
+            }
+            _ => {
+                let traits = self.class_traits(row);
+                self.index.class_for(traits)
+            }
+        };
+        if self.runners.get(runner).and_then(|row| row.standing.as_ref()).is_some_and(|(old, ..)| *old != class) {
+            self.leave_index(runner);
+        }
+        self.put_standing(runner, Some((class, standing, profile)));
+    }
+
+    fn standing_of(&self, runner: &Runner) -> Option<(Standing, Profile)> {
+        if runner.is_forgotten() || runner.traits.is_none() {
+            return None;
+        }
+        let machine = self.machines.get(runner.machine)?;
+        let mut profile =
+            Profile { cpu: machine.cpu.capacity().get(), ram: machine.ram.capacity().get(), ..Profile::default() };
+        let mut any_open = false;
+        for device in runner.devices.iter().filter_map(|key| self.devices.get(*key)) {
+            let closed = device.closed();
+            any_open |= closed.is_none();
+            match device.ledger.capacity().get() {
+                _ if closed == Some(Closed::MigParent) => {}
+                capacity if device.is_mig() => profile.mig = profile.mig.max(capacity),
+                capacity => profile.gpus.push(capacity),
+            }
+        }
+        profile.gpus.sort_unstable_by(|a, b| b.cmp(a));
+        let standing = match (runner.liveness, runner.admission) {
+            (Liveness::Lost, _) => Standing::Shut(Exclusion::Lost),
+            (Liveness::Suspect, _) => Standing::Shut(Exclusion::Suspect),
+            (_, Admission::Cordoned) => Standing::Shut(Exclusion::Cordoned),
+            (_, Admission::Draining { .. } | Admission::Drained) => Standing::Shut(Exclusion::Draining),
+            _ if !runner.reported => Standing::Shut(Exclusion::NotReported),
+            _ if !any_open && !runner.devices.is_empty() => Standing::Shut(Exclusion::DevicesClosed),
+            _ => Standing::Open,
+        };
+        Some((standing, profile))
+    }
+
+    fn class_traits(&self, runner: &Runner) -> ClassTraits {
+        let names = runner.devices.iter().filter_map(|key| self.devices.get(*key)).map(|device| device.name.clone());
+        let (pool, runtimes, labels) = match &runner.traits {
+            Some(traits) => {
+                let relevant = traits.labels.iter().filter(|(key, _)| self.index.labels.contains(*key));
+                let labels = relevant.map(|(key, value)| (key.clone(), value.clone())).collect();
+                (traits.pool.clone(), traits.runtimes.clone(), labels)
+            }
+            None => (berth_domain::PoolName::default_pool(), BTreeSet::new(), BTreeMap::new()),
+        };
+        ClassTraits { pool, runtimes, labels, gpu_names: names.collect() }
+    }
+
+    fn is_of_class(&self, runner: &Runner, class: &ClassTraits) -> bool {
+        let Some(traits) = &runner.traits else { return false };
+        let names = runner.devices.iter().filter_map(|key| self.devices.get(*key)).map(|device| &device.name);
+        let relevant = traits.labels.iter().filter(|(key, _)| self.index.labels.contains(*key));
+        traits.pool == class.pool
+            && traits.runtimes == class.runtimes
+            && relevant.eq(class.labels.iter())
+            && names.clone().all(|name| class.gpu_names.contains(name))
+            && class.gpu_names.iter().all(|known| names.clone().any(|name| name == known))
+    }
+
+    fn put_standing(&mut self, runner: RunnerKey, next: Option<(ClassKey, Standing, Arc<Profile>)>) {
+        let Some(row) = self.runners.get_mut(runner) else { return };
+        if row.standing == next {
+            return;
+        }
+        let before = std::mem::replace(&mut row.standing, next.clone());
+        if let Some((class, standing, profile)) = before {
+            if let Some(class) = self.index.classes.get_mut(crate::table::Key::row(class)) {
+                count_down(&mut class.standings, &standing);
+                count_down(&mut class.profiles, &profile);
+            }
+        }
+        if let Some((class, standing, profile)) = next {
+            if let Some(class) = self.index.classes.get_mut(crate::table::Key::row(class)) {
+                *class.standings.entry(standing).or_default() += 1;
+                *class.profiles.entry(profile).or_default() += 1;
+            }
+        }
+    }
+
+    /// One device on one runner: its place for one GPU, and the idle slots on it.
+    fn refresh_seat(&mut self, runner: RunnerKey, device: DeviceKey) {
+        let (Some(row), Some(gpu)) = (self.runners.get(runner), self.devices.get(device)) else { return };
+        let (Some(machine), Some(seat)) = (self.machines.get(row.machine), gpu.seat_on(runner)) else { return };
+        if !row.is_open() || gpu.closed().is_some() {
+            return self.put_seat(runner, device, Spots::new(), &[], &[]);
+        }
+        let depth = self.depth_of(gpu, seat.seat.index);
+        let reach = Reach::of_device(&depth, &host_depth(machine));
+        let place = |(number, lens): (usize, &Lens)| {
+            let rank = match lens.placement {
+                Placement::Spread => u64::from(depth.share),
+                Placement::Pack => depth.room,
+            };
+            let key = SpotKey { rank, index: depth.index, ordinal: row.ordinal, runner, device };
+            (lens_number(number), key)
+        };
+        let spots: Spots =
+            self.index.lenses.iter().enumerate().filter(|(_, lens)| lens.count == 1).map(place).collect();
+        let reaches: SmallVec<[Reach; 4]> = spots.iter().map(|_| reach).collect();
+        let victims = self.victims_of(gpu, device, runner);
+        self.put_seat(runner, device, spots, &reaches, &victims);
+    }
+
+    fn victims_of(&self, gpu: &Device, device: DeviceKey, runner: RunnerKey) -> SmallVec<[(VictimKey, Gain); 2]> {
+        if gpu.evictable_slots == 0 {
+            return SmallVec::new();
+        }
+        let remaining = gpu.ledger.claims().iter().filter(|claim| claim.phase != Phase::Releasing).count();
+        let victim = |claim: &crate::ledger::Claim<Bytes>| {
+            let slot = self.slots.get(claim.slot).filter(|slot| slot.evictable)?;
+            let left = gpu.ledger.future_room().saturating_add(claim.amount);
+            let key = VictimKey {
+                bytes: slot.total_bytes().get(),
+                idle_since: slot.idle_since.map_or(0, berth_domain::Timestamp::millis),
+                number: slot.number,
+                slot: claim.slot,
+                device,
+                runner,
+            };
+            let whole = remaining == 1 && gpu.ledger.foreign() <= self.settings.exclusive_tolerance;
+            Some((key, Gain { bytes: left.get(), share: gpu.ledger.share_of(left), whole }))
+        };
+        gpu.ledger.claims().iter().filter_map(victim).collect()
+    }
+
+    /// A runner's places for several GPUs, and for none.
+    fn refresh_sets(&mut self, runner: RunnerKey) {
+        if !self.index.lenses.iter().any(|lens| lens.count != 1) {
+            return;
+        }
+        let Some(row) = self.runners.get(runner) else { return };
+        let Some(machine) = self.machines.get(row.machine).filter(|_| row.is_open()) else {
+            return self.put_sets(runner, Spots::new(), &[]);
+        };
+        let whole_gpus = row
+            .devices
+            .iter()
+            .filter_map(|key| self.devices.get(*key))
+            .filter(|gpu| !gpu.is_mig() && gpu.closed().is_none());
+        let depths: SmallVec<[Depth; 8]> = whole_gpus.map(|gpu| self.depth_of(gpu, 0)).collect();
+        let host = host_depth(machine);
+        let (mut spots, mut reaches) = (Spots::new(), SmallVec::<[Reach; 4]>::new());
+        for (number, lens) in self.index.lenses.iter().enumerate().filter(|(_, lens)| lens.count != 1) {
+            let count = usize::from(lens.count);
+            if count > depths.len() {
+                continue;
+            }
+            let reach = if count == 0 { Reach::of_host(&host) } else { Reach::of_set(&depths, count, &host) };
+            let rank = match (lens.count, lens.placement) {
+                (0, Placement::Spread) => u64::from(host.share),
+                (0, Placement::Pack) => u64::from(Fraction::WHOLE.saturating_sub(host.share)),
+                (_, Placement::Spread) => u64::from(best_share(&depths, count)),
+                (_, Placement::Pack) => reach.room,
+            };
+            let key = SpotKey { rank, index: 0, ordinal: row.ordinal, runner, device: DeviceKey::default() };
+            spots.push((lens_number(number), key));
+            reaches.push(reach);
+        }
+        self.put_sets(runner, spots, &reaches);
+    }
+
+    pub(crate) fn depth_of(&self, gpu: &Device, index: u16) -> Depth {
+        let ledger = &gpu.ledger;
+        let (room, later) = (ledger.room(), ledger.future_room());
+        let cleared = later.saturating_add(gpu.evictable);
+        let quiet = ledger.foreign() <= self.settings.exclusive_tolerance;
+        let staying = ledger.claims().iter().filter(|claim| claim.phase != Phase::Releasing).count();
+        Depth {
+            share: ledger.claimed_share(),
+            room: room.get(),
+            later: later.get(),
+            cleared: cleared.get(),
+            room_share: ledger.share_of(room),
+            cleared_share: ledger.share_of(cleared),
+            whole: quiet && ledger.claims().is_empty(),
+            whole_later: quiet && staying == 0,
+            whole_cleared: quiet && staying <= usize::from(gpu.evictable_slots),
+            index,
+        }
+    }
+
+    fn put_seat(
+        &mut self,
+        runner: RunnerKey,
+        device: DeviceKey,
+        spots: Spots,
+        reaches: &[Reach],
+        victims: &[(VictimKey, Gain)],
+    ) {
+        let Some(class) = self.runners.get(runner).and_then(|row| row.standing.as_ref()).map(|(class, ..)| *class)
+        else {
+            return;
+        };
+        let Some(class) = self.index.classes.get_mut(crate::table::Key::row(class)) else { return };
+        let seats = self.devices.get_mut(device).map(|row| &mut row.seats);
+        let Some(seat) = seats.into_iter().flatten().find(|row| row.runner == runner) else { return };
+        put_spots(class, &seat.spots, &spots, reaches);
+        seat.spots = spots.into_iter().collect();
+        for old in &seat.victims {
+            if !victims.iter().any(|(key, _)| key == old) {
+                class.victims.remove(old);
+            }
+        }
+        for (key, gain) in victims {
+            class.victims.insert(*key, *gain);
+        }
+        seat.victims = victims.iter().map(|(key, _)| *key).collect();
+    }
+
+    fn put_sets(&mut self, runner: RunnerKey, spots: Spots, reaches: &[Reach]) {
+        let Some(row) = self.runners.get_mut(runner) else { return };
+        let Some((class, ..)) = &row.standing else { return };
+        let Some(class) = self.index.classes.get_mut(crate::table::Key::row(*class)) else { return };
+        put_spots(class, &row.spots, &spots, reaches);
+        row.spots = spots;
+    }
+}
+
+fn put_spots(class: &mut super::Class, before: &[(u8, SpotKey)], after: &[(u8, SpotKey)], reaches: &[Reach]) {
+    for (lens, key) in before {
+        if !after.contains(&(*lens, *key)) {
+            class.shelf_mut(*lens).remove(key);
+        }
+    }
+    for ((lens, key), reach) in after.iter().zip(reaches) {
+        class.shelf_mut(*lens).insert(*key, *reach);
+    }
+}
+
+fn host_depth(machine: &Machine) -> HostDepth {
+    let (cpu, ram) = (&machine.cpu, &machine.ram);
+    HostDepth {
+        cpu: cpu.room().get(),
+        ram: ram.room().get(),
+        cpu_cleared: cpu.future_room().get().saturating_add(machine.evictable_cpu.get()),
+        ram_cleared: ram.future_room().get().saturating_add(machine.evictable_ram.get()),
+        share: cpu.claimed_share().max(ram.claimed_share()),
+    }
+}
+
+fn lens_number(position: usize) -> u8 {
+    u8::try_from(position).unwrap_or(u8::MAX)
+}
+
+fn push_new<const N: usize>(list: &mut SmallVec<[RunnerKey; N]>, runner: RunnerKey)
+where
+    [RunnerKey; N]: smallvec::Array<Item = RunnerKey>,
+{
+    if !list.contains(&runner) {
+        list.push(runner);
+    }
+}
+
+fn count_down<K: Ord>(counts: &mut BTreeMap<K, u32>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What must be true at every instant, recomputed from scratch and compared with what is kept.
+
+use berth_domain::{Bytes, SlotState, WorkloadKind, WorkloadState};
+
+use crate::ledger::{Ledger, Phase, Quantity};
+use crate::state::{Slot, State};
+use crate::table::{DeviceKey, SlotKey};
+
+/// Something that must be true and is not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Violation(String);
+
+macro_rules! ensure {
+    ($condition:expr, $($text:tt)*) => {
+        if !$condition {
+            return Err(Violation(format!($($text)*)));
+        }
+    };
+}
+
+/// Everything there is to check.
+pub fn check(state: &State) -> Result<(), Violation> {
+    check_ledgers(state)?;
+    check_slots(state)?;
+    check_work(state)?;
+    check_models(state)?;
+    check_index(state)
+}
+
+/// Every ledger equals the fold of its claims, and the lines hold but for what reality broke.
+pub fn check_ledgers(state: &State) -> Result<(), Violation> {
+    ensure!(state.counters.faults == 0, "{} events crossed a line", state.counters.faults);
+    for (key, device) in state.devices.iter() {
+        check_ledger(&device.ledger, device.uuid.as_str())?;
+        for claim in device.ledger.claims() {
+            let gpu = state.slots.get(claim.slot).and_then(|slot| slot.on(key));
+            ensure!(gpu.is_some_and(|gpu| gpu.bytes == claim.amount), "{}: a claim that no slot knows", device.uuid);
+        }
+    }
+    for (_, machine) in state.machines.iter() {
+        check_ledger(&machine.cpu, machine.id.as_str())?;
+        check_ledger(&machine.ram, machine.id.as_str())?;
+    }
+    Ok(())
+}
+
+fn check_ledger<Q: Quantity>(ledger: &Ledger<Q>, name: &str) -> Result<(), Violation> {
+    ensure!(ledger.equals_fold(), "{name}: the sums are not the fold of the claims");
+    let claims = ledger.claims();
+    for (position, claim) in claims.iter().enumerate() {
+        ensure!(!claims[..position].iter().any(|other| other.slot == claim.slot), "{name}: two claims of one slot");
+    }
+    let alone = claims.iter().filter(|claim| claim.phase == Phase::Held).count() <= 1;
+    let shut = claims.iter().any(|claim| claim.exclusive && claim.phase == Phase::Held);
+    ensure!(!shut || alone || ledger.is_overcommitted(), "{name}: an exclusive slot has company");
+    Ok(())
+}
+
+fn check_slots(state: &State) -> Result<(), Violation> {
+    for (key, slot) in state.slots.iter() {
+        let phase = match slot.state {
+            SlotState::Promised => Phase::Promised,
+            SlotState::Stopping if !slot.is_stray() => Phase::Releasing,
+            _ => Phase::Held,
+        };
+        for gpu in &slot.gpus {
+            let Some(device) = state.devices.get(gpu.device) else {
+                return Err(Violation(format!("slot {}: a device that is not there", slot.id)));
+            };
+            let claim = device.ledger.claim_of(key);
+            // An unknown slot may have been releasing when it got lost: charged either way.
+            let right = claim.is_some_and(|claim| {
+                claim.phase == phase || (slot.state == SlotState::Unknown && claim.phase != Phase::Promised)
+            });
+            ensure!(right, "slot {} is {} but its claim on {} is {claim:?}", slot.id, slot.state, device.uuid);
+        }
+        ensure!(has_distinct_devices(slot), "slot {}: one device twice", slot.id);
+        ensure!(slot.evictable == state.is_evictable(slot), "slot {}: evictable is {}", slot.id, slot.evictable);
+        let concurrency = slot.spec.as_ref().map_or(0, |spec| spec.concurrency);
+        ensure!(slot.active() <= concurrency, "slot {}: {} leases of {concurrency}", slot.id, slot.active());
+        ensure!(
+            state.runners.get(slot.runner).is_some_and(|runner| runner.slots.contains(&key)),
+            "slot {}: its runner does not know it",
+            slot.id
+        );
+        ensure!(
+            (slot.state == SlotState::Promised) == state.promised.contains(&(slot.number, key)),
+            "slot {}: promised or not",
+            slot.id
+        );
+        check_starts(state, key, slot)?;
+    }
+    Ok(())
+}
+
+fn has_distinct_devices(slot: &Slot) -> bool {
+    let devices: Vec<DeviceKey> = slot.gpus.iter().map(|gpu| gpu.device).collect();
+    devices.iter().enumerate().all(|(position, device)| !devices[..position].contains(device))
+}
+
+/// Two starts on one device would measure each other's memory.
+fn check_starts(state: &State, key: SlotKey, slot: &Slot) -> Result<(), Violation> {
+    if slot.state != SlotState::Starting {
+        return Ok(());
+    }
+    for device in slot.gpus.iter().filter_map(|gpu| state.devices.get(gpu.device)) {
+        let other = |claim: &crate::ledger::Claim<Bytes>| {
+            claim.slot != key
+                && state.slots.get(claim.slot).is_some_and(|slot| {
+                    slot.state == SlotState::Starting
+                        && slot.seen == slot.ready_since.is_none()
+                        && slot.ready_since.is_none()
+                })
+        };
+        let both = device.ledger.claims().iter().any(other) && slot.ready_since.is_none();
+        ensure!(!both, "{}: two slots start at once", device.uuid);
+    }
+    Ok(())
+}
+
+fn check_work(state: &State) -> Result<(), Violation> {
+    let mut queued = 0;
+    for (key, row) in state.workloads.iter() {
+        let in_queue = row.queued.is_some();
+        queued += usize::from(in_queue);
+        ensure!(in_queue == (row.state == WorkloadState::Queued), "workload {}: in the queue or not", row.id);
+        let slot = row.slot.and_then(|slot| state.slots.get(slot));
+        let placed = matches!(row.state, WorkloadState::Assigned | WorkloadState::Running);
+        ensure!(placed == slot.is_some(), "workload {} is {} with slot {:?}", row.id, row.state, row.slot);
+        if let Some(slot) = slot {
+            let known = slot.leases.iter().filter(|lease| **lease == key).count() + usize::from(slot.job == Some(key));
+            ensure!(known == 1, "workload {}: its slot counts it {known} times", row.id);
+        }
+        let waiting = state
+            .models
+            .get(row.model)
+            .is_some_and(|model| model.waiting(row.submission.kind).contains(&row.queue_key(key)));
+        ensure!(waiting == row.eligible, "workload {}: waits or not", row.id);
+    }
+    ensure!(queued == state.queue.order.len(), "{queued} queued, {} in order", state.queue.order.len());
+    for (_, slot) in state.slots.iter() {
+        for lease in &slot.leases {
+            let row = state.workloads.get(*lease);
+            ensure!(row.is_some_and(|row| !row.is_ended()), "slot {}: a lease that has ended", slot.id);
+        }
+    }
+    Ok(())
+}
+
+fn check_models(state: &State) -> Result<(), Violation> {
+    for (_, model) in state.models.iter() {
+        let slots = model.slots.iter().filter_map(|key| state.slots.get(*key));
+        let live = slots.clone().filter(|slot| slot.live).count();
+        ensure!(u32::try_from(live) == Ok(model.live), "model {}: {live} live, {} counted", model.name, model.live);
+        if let Some(max) = model.spec.replicas.max {
+            ensure!(model.live <= max, "model {}: {} slots of at most {max}", model.name, model.live);
+        }
+        let open = slots.filter(|slot| slot.open.is_some()).count();
+        ensure!(open == model.open.len(), "model {}: {open} open, {} kept", model.name, model.open.len());
+        for kind in [WorkloadKind::Lease, WorkloadKind::Job] {
+            ensure!(model.heads[kind as usize] == model.waiting(kind).first().copied(), "model {}: head", model.name);
+        }
+    }
+    Ok(())
+}
+
+/// The shelves answer as if they had just been made.
+fn check_index(state: &State) -> Result<(), Violation> {
+    let mut fresh = state.clone();
+    fresh.rebuild_index();
+    for class in fresh.index.classes() {
+        let kept = state.index.classes().find(|kept| kept.traits == class.traits);
+        ensure!(kept.is_some_and(|kept| kept.is_same(class)), "the shelves of {:?} are out of date", class.traits);
+    }
+    let evictable = |key: DeviceKey| {
+        let claims = state.devices.get(key).map(|device| device.ledger.claims()).unwrap_or_default();
+        let idle = claims.iter().filter(|claim| state.slots.get(claim.slot).is_some_and(|slot| slot.evictable));
+        idle.fold(Bytes::ZERO, |sum, claim| sum.saturating_add(claim.amount))
+    };
+    for (key, device) in state.devices.iter() {
+        ensure!(device.evictable == evictable(key), "{}: evictable is {}", device.uuid, device.evictable);
+    }
+    Ok(())
+}

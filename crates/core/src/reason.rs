@@ -1,0 +1,313 @@
+//! Why. Every reason is a type with a stable code; text is made at the edge.
+
+use berth_domain::FailureReason;
+use serde::{Deserialize, Serialize};
+
+/// Why a workload waits. Waiting is never an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitReason {
+    /// It would fit an emptier fleet.
+    FullNow,
+    /// Its memory is being released by others.
+    Releasing,
+    /// Its model has all the slots it may have.
+    ReplicaLimit,
+    /// It failed and pauses before the next attempt.
+    BackingOff,
+    /// No runner ever registered.
+    NoRunners,
+    /// No runner that matches has a GPU.
+    NoGpus,
+    /// Every runner that could take it is cordoned, draining, silent or has not reported yet.
+    RunnersNotReady,
+    /// CPU or RAM of the machines is used up.
+    HostFull,
+    /// When it was taken in some runner could have held it; none could now.
+    NoLongerFits,
+}
+
+impl WaitReason {
+    /// The stable code.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::FullNow => "full_now",
+            Self::Releasing => "releasing",
+            Self::ReplicaLimit => "replica_limit",
+            Self::BackingOff => "backing_off",
+            Self::NoRunners => "no_runners",
+            Self::NoGpus => "no_gpus",
+            Self::RunnersNotReady => "runners_not_ready",
+            Self::HostFull => "host_full",
+            Self::NoLongerFits => "no_longer_fits",
+        }
+    }
+}
+
+/// Why something can never run here. Never a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unplaceable {
+    /// No runner is large enough, even when empty.
+    NeverFits,
+    /// Nobody knows how much memory it needs.
+    UnknownMemory,
+    /// No runner has its pool, labels, GPU names or UUIDs.
+    NoMatchingRunner,
+    /// Runners match, but none has its runtime.
+    RuntimeMissing,
+}
+
+impl Unplaceable {
+    /// The stable code.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::NeverFits => "never_fits",
+            Self::UnknownMemory => "unknown_memory",
+            Self::NoMatchingRunner => "no_matching_runner",
+            Self::RuntimeMissing => "runtime_missing",
+        }
+    }
+}
+
+/// Why a runner was not used. The order is the order in which they are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exclusion {
+    /// In another pool.
+    Pool,
+    /// Without a label it must have.
+    Labels,
+    /// Without the runtime.
+    Runtime,
+    /// Without a GPU of that name.
+    GpuName,
+    /// Without one of the pinned GPUs.
+    GpuUuid,
+    /// Lists no GPU.
+    NoGpus,
+    /// Has fewer GPUs than the smallest count.
+    TooFewGpus,
+    /// Was cordoned.
+    Cordoned,
+    /// Is being drained.
+    Draining,
+    /// Silent for a while.
+    Suspect,
+    /// Silent for long.
+    Lost,
+    /// Has not reported since the server started.
+    NotReported,
+    /// Its GPUs are quarantined, cordoned, lost, stale, overcommitted, backing off or reserved.
+    DevicesClosed,
+    /// Too little GPU memory.
+    GpuMemory,
+    /// Too little CPU or RAM.
+    Host,
+}
+
+impl Exclusion {
+    /// The stable code.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Pool => "pool",
+            Self::Labels => "labels",
+            Self::Runtime => "runtime",
+            Self::GpuName => "gpu_name",
+            Self::GpuUuid => "gpu_uuid",
+            Self::NoGpus => "no_gpus",
+            Self::TooFewGpus => "too_few_gpus",
+            Self::Cordoned => "cordoned",
+            Self::Draining => "draining",
+            Self::Suspect => "suspect",
+            Self::Lost => "lost",
+            Self::NotReported => "not_reported",
+            Self::DevicesClosed => "devices_closed",
+            Self::GpuMemory => "gpu_memory",
+            Self::Host => "host",
+        }
+    }
+}
+
+/// Why a device takes nothing new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Closed {
+    /// Its machine no longer lists it, yet it has claims.
+    Missing,
+    /// It fell off the bus.
+    Lost,
+    /// Its memory could not be won back.
+    Quarantined,
+    /// The driver did not answer in time.
+    Stale,
+    /// Its MIG instances are devices of their own.
+    MigParent,
+    /// The operator said so.
+    Cordoned,
+    /// A start on it was refused a moment ago.
+    BackingOff,
+    /// A line is false.
+    Overcommitted,
+    /// Kept for the oldest waiting work.
+    Reserved,
+}
+
+impl Closed {
+    /// The stable code.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Lost => "lost",
+            Self::Quarantined => "quarantined",
+            Self::Stale => "stale",
+            Self::MigParent => "mig_parent",
+            Self::Cordoned => "cordoned",
+            Self::BackingOff => "backing_off",
+            Self::Overcommitted => "overcommitted",
+            Self::Reserved => "reserved",
+        }
+    }
+}
+
+/// Why a slot is being stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// Others need its memory.
+    Evicted,
+    /// Idle past its keep-alive.
+    Idle,
+    /// Its model has a newer revision, or none.
+    Superseded,
+    /// Its runner is drained.
+    Drained,
+    /// An operator asked.
+    Operator,
+    /// Its job ended.
+    JobEnded,
+    /// A reservation keeps its devices for others.
+    Reserved,
+    /// It was given up while nobody knew of it.
+    Abandoned,
+}
+
+impl StopReason {
+    /// The stable code.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Evicted => "evicted",
+            Self::Idle => "idle",
+            Self::Superseded => "superseded",
+            Self::Drained => "drained",
+            Self::Operator => "operator",
+            Self::JobEnded => "job_ended",
+            Self::Reserved => "reserved",
+            Self::Abandoned => "abandoned",
+        }
+    }
+}
+
+/// Why a claim could leave its ledger. There is no timer among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Proof {
+    /// The agent saw the process tree gone and the driver clear.
+    Gone,
+    /// The agent never started it.
+    Refused,
+    /// The runner never heard of it.
+    NeverTold,
+    /// The machine has a new boot id.
+    Rebooted,
+    /// An operator forced it, with a reason.
+    Forced,
+    /// An operator forgot the runner.
+    Forgotten,
+}
+
+impl Proof {
+    /// The stable code.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Gone => "gone",
+            Self::Refused => "refused",
+            Self::NeverTold => "never_told",
+            Self::Rebooted => "rebooted",
+            Self::Forced => "forced",
+            Self::Forgotten => "forgotten",
+        }
+    }
+}
+
+/// Why a workload went back to the queue, or came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// It said so itself.
+    Completed,
+    /// Whoever submitted it took it back.
+    Cancelled,
+    /// No heartbeat came in time.
+    LeaseExpired,
+    /// It waited longer than it wanted to.
+    QueueTimeout,
+    /// Its slot came to a bad end.
+    SlotFailed(FailureReason),
+    /// Its slot's process ended without being asked.
+    SlotGone,
+    /// Its agent lost the record of its slot.
+    SlotUnknown,
+    /// The agent refused to start its slot.
+    StartRefused,
+    /// Its slot was stopped under it.
+    SlotStopped,
+    /// Its runner was lost.
+    RunnerLost,
+    /// Its machine was rebooted.
+    Rebooted,
+    /// The promise of its memory was taken back.
+    PromiseWithdrawn,
+    /// Its job ended with this code.
+    JobExited(i32),
+    /// Its model was removed from the catalogue.
+    ModelDeleted,
+    /// Its model changed so that it can never run.
+    Unplaceable(Unplaceable),
+}
+
+impl Cause {
+    /// The stable code.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Cancelled => "cancelled",
+            Self::LeaseExpired => "lease_expired",
+            Self::QueueTimeout => "queue_timeout",
+            Self::SlotFailed(reason) => reason.code(),
+            Self::SlotGone => "slot_gone",
+            Self::SlotUnknown => "slot_unknown",
+            Self::StartRefused => "start_refused",
+            Self::SlotStopped => "slot_stopped",
+            Self::RunnerLost => "runner_lost",
+            Self::Rebooted => "rebooted",
+            Self::PromiseWithdrawn => "promise_withdrawn",
+            Self::JobExited(_) => "job_exited",
+            Self::ModelDeleted => "model_deleted",
+            Self::Unplaceable(why) => why.code(),
+        }
+    }
+
+    /// Whether it counts against the attempts of the workload. What the fleet did does not.
+    #[must_use]
+    pub const fn is_failure(self) -> bool {
+        matches!(self, Self::SlotFailed(_) | Self::SlotGone | Self::StartRefused)
+    }
+}

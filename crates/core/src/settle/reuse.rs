@@ -1,0 +1,62 @@
+//! Leases that an existing slot can take, and the first in order of a model that changed.
+
+use berth_domain::{SlotState, Timestamp, WorkloadEnd, WorkloadKind};
+
+use super::starts;
+use crate::decide::{self, Decision};
+use crate::event::Event;
+use crate::explain::{self, Outcome};
+use crate::plan::{self, Choice, Demand, Plan};
+use crate::reason::{Cause, Unplaceable, WaitReason};
+use crate::state::State;
+use crate::table::ModelKey;
+
+pub(super) fn look_at(state: &State, key: ModelKey, now: Timestamp) -> Option<Decision> {
+    retire_old(state, key, now)
+        .or_else(|| try_head(state, key, WorkloadKind::Lease, now))
+        .or_else(|| try_head(state, key, WorkloadKind::Job, now))
+}
+
+/// Slots of an old revision, or of a deleted model, finish and go.
+fn retire_old(state: &State, key: ModelKey, now: Timestamp) -> Option<Decision> {
+    let model = state.models.get(key)?;
+    if u32::try_from(model.slots.len()).is_ok_and(|slots| slots == model.live) {
+        return None;
+    }
+    let old = |slot: &&crate::table::SlotKey| {
+        state
+            .slots
+            .get(**slot)
+            .is_some_and(|row| row.revision != model.revision || model.deleted || row.state == SlotState::Draining)
+    };
+    model.slots.iter().filter(old).find_map(|slot| starts::look_at(state, *slot, now))
+}
+
+fn try_head(state: &State, key: ModelKey, kind: WorkloadKind, now: Timestamp) -> Option<Decision> {
+    let head = state.head(key, kind)?.workload;
+    let row = state.workloads.get(head)?;
+    let demand = Demand::of_workload(state, head)?;
+    let plan = plan::plan(state, demand);
+    let plan = Plan { choice: settled_choice(plan.choice), ..plan };
+    match &plan.choice {
+        // Said before: nothing new to tell.
+        Choice::Wait(why) if row.waits == Some(*why) => None,
+        Choice::Never(why) => {
+            let end =
+                Event::WorkloadEnded { workload: row.id, end: WorkloadEnd::Failed, cause: Cause::Unplaceable(*why) };
+            let mut report = explain::report(state, &demand, &plan, Some(row.id), now);
+            report.outcome = Outcome::Refused(*why);
+            Some(Decision { events: vec![end], report: Some(report) })
+        }
+        _ => Some(decide::assign(state, &demand, plan, row.id, now)),
+    }
+}
+
+/// What was taken in waits for better days, unless its model changed so that nobody knows what it needs.
+fn settled_choice(choice: Choice) -> Choice {
+    match choice {
+        Choice::Never(Unplaceable::UnknownMemory) => choice,
+        Choice::Never(_) => Choice::Wait(WaitReason::NoLongerFits),
+        _ => choice,
+    }
+}

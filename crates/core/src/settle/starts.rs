@@ -1,0 +1,57 @@
+//! A slot that waits for its turn, or should go.
+
+use berth_domain::{SlotState, Timestamp};
+
+use crate::decide::{Decision, Rehome, abandon, retire, retire::stop};
+use crate::event::Event;
+use crate::reason::{Cause, StopReason};
+use crate::state::{Admission, Slot, State};
+use crate::table::SlotKey;
+
+pub(super) fn look_at(state: &State, key: SlotKey, now: Timestamp) -> Option<Decision> {
+    let slot = state.slots.get(key).filter(|slot| !slot.is_stray())?;
+    let events = match should_go(state, slot) {
+        Some((why, true)) => {
+            let mut events = Vec::new();
+            if !matches!(slot.state, SlotState::Stopping | SlotState::Failed | SlotState::Unknown) {
+                abandon(state, slot, Rehome { cause: Cause::SlotStopped, now, may_still_run: false }, &mut events);
+                stop(state, slot, why, &mut events);
+            }
+            events
+        }
+        Some((why, false)) => {
+            let mut events = Vec::new();
+            retire::retire(state, slot, why, now, &mut events);
+            events
+        }
+        None if slot.state == SlotState::Pending => grant(state, slot),
+        None => Vec::new(),
+    };
+    (!events.is_empty()).then(|| Decision::of(events))
+}
+
+/// Starts on one device are one at a time.
+fn grant(state: &State, slot: &Slot) -> Vec<Event> {
+    match state.may_start(slot.gpus.iter().map(|gpu| gpu.device)) {
+        true => vec![Event::SlotGranted { slot: slot.id }],
+        false => Vec::new(),
+    }
+}
+
+/// Why a slot should go, and whether it should go whatever it is doing.
+pub(super) fn should_go(state: &State, slot: &Slot) -> Option<(StopReason, bool)> {
+    let model = slot.model.and_then(|key| state.models.get(key))?;
+    let admission = state.runners.get(slot.runner).map(|runner| runner.admission);
+    match admission {
+        Some(Admission::Draining { overdue, .. }) => return Some((StopReason::Drained, overdue)),
+        Some(Admission::Drained) => return Some((StopReason::Drained, true)),
+        _ => {}
+    }
+    if slot.job.is_none() && (model.deleted || model.revision != slot.revision) {
+        return Some((StopReason::Superseded, false));
+    }
+    let reserved = |device| state.devices.get(device).is_some_and(|row| row.reserved_for.is_some());
+    let needed = slot.is_pinned() || model.spare_replicas() == 0;
+    let in_the_way = slot.state == SlotState::Ready && slot.is_idle() && !needed;
+    (in_the_way && slot.gpus.iter().any(|gpu| reserved(gpu.device))).then_some((StopReason::Reserved, false))
+}

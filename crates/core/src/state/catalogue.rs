@@ -1,0 +1,110 @@
+//! Models, and the shapes that waiting work has in common.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use berth_domain::{
+    Bytes, Constraints, GpuCount, GpuMemory, Millicores, ModelName, ModelRevision, ModelSpec, Placement, Timestamp,
+    WorkloadKind,
+};
+
+use crate::state::work::QueueKey;
+use crate::table::{ModelKey, ShapeKey, SlotKey};
+
+/// What a slot needs of the fleet, apart from whose it is. Work of one shape fits or waits together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shape {
+    /// For each allowed count, smallest first, what each GPU must give in rank order. Empty if nobody knows.
+    pub(crate) counts: Vec<(GpuCount, Vec<GpuMemory>)>,
+    pub(crate) constraints: Constraints,
+    pub(crate) cpu: Millicores,
+    pub(crate) ram: Bytes,
+    pub(crate) placement: Placement,
+}
+
+impl Shape {
+    pub(crate) fn of(spec: &ModelSpec) -> Self {
+        let known = |count: GpuCount| Some((count, spec.memory_on(count)?));
+        Self {
+            counts: spec.allowed_counts().into_iter().filter_map(known).collect(),
+            constraints: spec.constraints.clone(),
+            cpu: spec.cpu,
+            ram: spec.ram,
+            placement: spec.placement,
+        }
+    }
+
+    pub(crate) fn is_cpu_only(&self) -> bool {
+        self.counts.first().is_some_and(|(count, _)| count.get() == 0)
+    }
+}
+
+/// A shape and the work of that shape that waits.
+#[derive(Clone, Debug)]
+pub(crate) struct ShapeRow {
+    pub(crate) shape: Arc<Shape>,
+    /// Models of this shape.
+    pub(crate) models: u32,
+    /// The first in order of each model and kind that waits.
+    pub(crate) heads: BTreeSet<(QueueKey, ModelKey, WorkloadKind)>,
+}
+
+/// A slot with room for leases: ready ones first, then the least busy, then the oldest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct OpenSlot {
+    pub(crate) not_ready: bool,
+    pub(crate) active: u32,
+    pub(crate) number: u64,
+    pub(crate) slot: SlotKey,
+}
+
+/// A catalogue entry. It stays as a tombstone after deletion, so that revision numbers go on.
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    pub(crate) name: ModelName,
+    pub(crate) revision: ModelRevision,
+    pub(crate) spec: Arc<ModelSpec>,
+    pub(crate) shape: ShapeKey,
+    pub(crate) deleted: bool,
+    /// All its slots, of any revision and state.
+    pub(crate) slots: BTreeSet<SlotKey>,
+    /// Lease slots of this revision that serve or will serve.
+    pub(crate) live: u32,
+    pub(crate) open: BTreeSet<OpenSlot>,
+    pub(crate) waiting_leases: BTreeSet<QueueKey>,
+    pub(crate) waiting_jobs: BTreeSet<QueueKey>,
+    /// What its shape knows as the first in order of each kind.
+    pub(crate) heads: [Option<QueueKey>; 2],
+    /// Slots that failed one after the other without becoming ready.
+    pub(crate) failures: u32,
+    /// Slots that nobody asked for wait until then.
+    pub(crate) retry_at: Option<Timestamp>,
+    /// How often one of its slots was evicted.
+    pub(crate) evictions: u64,
+}
+
+impl Model {
+    pub(crate) fn waiting(&self, kind: WorkloadKind) -> &BTreeSet<QueueKey> {
+        match kind {
+            WorkloadKind::Lease => &self.waiting_leases,
+            WorkloadKind::Job => &self.waiting_jobs,
+        }
+    }
+
+    pub(crate) fn waiting_mut(&mut self, kind: WorkloadKind) -> &mut BTreeSet<QueueKey> {
+        match kind {
+            WorkloadKind::Lease => &mut self.waiting_leases,
+            WorkloadKind::Job => &mut self.waiting_jobs,
+        }
+    }
+
+    /// Whether it may have one more slot.
+    pub(crate) fn may_grow(&self) -> bool {
+        self.spec.replicas.max.is_none_or(|max| self.live < max)
+    }
+
+    /// How many of its slots could go without falling below its minimum.
+    pub(crate) fn spare_replicas(&self) -> u32 {
+        if self.deleted { self.live } else { self.live.saturating_sub(self.spec.replicas.min) }
+    }
+}

@@ -1,0 +1,178 @@
+//! Machines, their runners and their devices.
+
+use std::sync::Arc;
+
+use berth_domain::{
+    BootId, Bytes, DeviceUuid, GpuHealth, GpuName, Incarnation, MachineId, Millicores, Revision, RunnerId, Sequence,
+    Timestamp,
+};
+use smallvec::SmallVec;
+
+use crate::event::{RunnerTraits, Seat};
+use crate::index::{Profile, SpotKey, Standing, VictimKey};
+use crate::ledger::Ledger;
+use crate::reason::Closed;
+use crate::table::{ClassKey, DeviceKey, MachineKey, RunnerKey, SlotKey, WorkloadKey};
+
+/// One machine and the account of its CPU and RAM.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    pub(crate) id: MachineId,
+    pub(crate) boot: BootId,
+    /// Boots that a late report must not bring back.
+    pub(crate) past_boots: Vec<BootId>,
+    pub(crate) cpu: Ledger<Millicores>,
+    pub(crate) ram: Ledger<Bytes>,
+    pub(crate) runners: Vec<RunnerKey>,
+    /// CPU and RAM of idle slots that may be evicted.
+    pub(crate) evictable_cpu: Millicores,
+    pub(crate) evictable_ram: Bytes,
+}
+
+/// Whether a runner is heard of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// Heard of lately.
+    Ready,
+    /// Silent for a while: nothing new.
+    Suspect,
+    /// Silent for long: its leases moved on.
+    Lost,
+}
+
+/// What an operator wants of a runner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Takes work.
+    Open,
+    /// Takes nothing new.
+    Cordoned,
+    /// Finishes what it has.
+    Draining {
+        /// When patience ends.
+        deadline: Option<Timestamp>,
+        /// It has ended.
+        overdue: bool,
+    },
+    /// Nothing is left.
+    Drained,
+    /// It is no more; only its unproven slots are remembered.
+    Forgotten,
+}
+
+/// An agent and what it can use of its machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Runner {
+    pub(crate) id: RunnerId,
+    /// The order in which runners became known: the last tie-break of a ranking.
+    pub(crate) ordinal: u32,
+    pub(crate) machine: MachineKey,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) sequence: Sequence,
+    pub(crate) traits: Option<Arc<RunnerTraits>>,
+    pub(crate) liveness: Liveness,
+    pub(crate) admission: Admission,
+    /// Whether it reported since the server started.
+    pub(crate) reported: bool,
+    pub(crate) last_seen: Timestamp,
+    /// By index.
+    pub(crate) devices: SmallVec<[DeviceKey; 8]>,
+    pub(crate) slots: Vec<SlotKey>,
+    pub(crate) disputed: Vec<DeviceUuid>,
+    /// The last revision at which what it should run changed.
+    pub(crate) desired: Revision,
+    /// What its class counts it as.
+    pub(crate) standing: Option<(ClassKey, Standing, Arc<Profile>)>,
+    /// Where it stands on the shelves of its class, one key for each lens of several GPUs.
+    pub(crate) spots: SmallVec<[(u8, SpotKey); 4]>,
+}
+
+impl Runner {
+    /// Whether it takes anything new at all.
+    pub(crate) fn is_open(&self) -> bool {
+        self.reported && self.liveness == Liveness::Ready && self.admission == Admission::Open
+    }
+
+    pub(crate) fn is_forgotten(&self) -> bool {
+        self.admission == Admission::Forgotten
+    }
+}
+
+/// One runner's view of a device, and where it stands on the shelves.
+#[derive(Clone, Debug)]
+pub(crate) struct SeatRow {
+    pub(crate) runner: RunnerKey,
+    pub(crate) seat: Seat,
+    pub(crate) spots: SmallVec<[(u8, SpotKey); 2]>,
+    pub(crate) victims: SmallVec<[VictimKey; 2]>,
+}
+
+/// One physical pool of GPU memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Device {
+    pub(crate) uuid: DeviceUuid,
+    pub(crate) name: GpuName,
+    pub(crate) machine: MachineKey,
+    pub(crate) parent: Option<DeviceUuid>,
+    pub(crate) ledger: Ledger<Bytes>,
+    pub(crate) seats: SmallVec<[SeatRow; 1]>,
+    pub(crate) health: GpuHealth,
+    pub(crate) cordoned: bool,
+    pub(crate) backing_off: bool,
+    /// How many of its MIG instances are known.
+    pub(crate) instances: u16,
+    pub(crate) reserved_for: Option<WorkloadKey>,
+    /// Whether foreign use is told apart from our own by the driver.
+    pub(crate) attributed: bool,
+    /// Foreign use before our first slot: the least it can be where the driver cannot tell.
+    pub(crate) baseline: Bytes,
+    /// A lower sample that the next one must confirm.
+    pub(crate) lower_sample: Option<Bytes>,
+    /// Bytes of idle slots that may be evicted.
+    pub(crate) evictable: Bytes,
+    pub(crate) evictable_slots: u16,
+}
+
+impl Device {
+    /// Why it takes nothing new, or `None` if it does.
+    pub(crate) fn closed(&self) -> Option<Closed> {
+        Some(match self.health {
+            _ if self.seats.is_empty() => Closed::Missing,
+            GpuHealth::Lost => Closed::Lost,
+            GpuHealth::Failed => Closed::Quarantined,
+            GpuHealth::Stale => Closed::Stale,
+            GpuHealth::Ok if self.instances > 0 => Closed::MigParent,
+            GpuHealth::Ok if self.cordoned => Closed::Cordoned,
+            GpuHealth::Ok if self.ledger.is_overcommitted() => Closed::Overcommitted,
+            GpuHealth::Ok if self.backing_off => Closed::BackingOff,
+            GpuHealth::Ok if self.reserved_for.is_some() => Closed::Reserved,
+            GpuHealth::Ok => return None,
+        })
+    }
+
+    /// Whether it takes work for `workload`: a reservation shuts out everybody but its owner.
+    pub(crate) fn is_open_for(&self, workload: Option<WorkloadKey>) -> bool {
+        match self.closed() {
+            None => true,
+            Some(Closed::Reserved) => workload.is_some() && self.reserved_for == workload,
+            Some(_) => false,
+        }
+    }
+
+    pub(crate) fn is_mig(&self) -> bool {
+        self.parent.is_some()
+    }
+
+    pub(crate) fn seat_on(&self, runner: RunnerKey) -> Option<&SeatRow> {
+        self.seats.iter().find(|row| row.runner == runner)
+    }
+
+    pub(crate) fn replicas(&self) -> u16 {
+        self.seats.iter().map(|row| row.seat.replicas).fold(0, u16::saturating_add)
+    }
+
+    /// The smallest size anybody reports.
+    pub(crate) fn smallest_capacity(&self) -> Bytes {
+        self.seats.iter().map(|row| row.seat.capacity).min().unwrap_or_else(|| self.ledger.capacity())
+    }
+}

@@ -1,0 +1,162 @@
+//! Everything the core knows. Private to the crate: others read [`crate::view`]s and send commands.
+
+mod agenda;
+mod catalogue;
+mod fleet;
+mod link;
+mod slot;
+mod timers;
+mod work;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use berth_domain::{
+    ClusterId, DeviceUuid, Epoch, IdempotencyKey, MachineId, ModelName, Revision, RunnerId, SlotId, Timestamp,
+    WorkloadId, WorkloadKind,
+};
+
+pub(crate) use agenda::Agenda;
+pub(crate) use catalogue::{Model, OpenSlot, Shape, ShapeRow};
+pub use fleet::{Admission, Liveness};
+pub(crate) use fleet::{Device, Machine, Runner, SeatRow};
+pub(crate) use slot::{Slot, SlotGpu};
+pub(crate) use timers::{Timer, Timers};
+pub(crate) use work::{Queue, QueueKey, Reservation, Workload};
+
+use crate::index::Index;
+use crate::settings::Settings;
+use crate::table::{DeviceKey, Lookup, MachineKey, ModelKey, RunnerKey, ShapeKey, SlotKey, Table, WorkloadKey};
+
+/// Everything the core knows.
+#[derive(Clone, Debug)]
+pub struct State {
+    pub(crate) settings: Settings,
+    pub(crate) cluster: Option<ClusterId>,
+    pub(crate) epoch: Epoch,
+    pub(crate) revision: Revision,
+    /// The time of the last command: a clock that goes back is not followed.
+    pub(crate) now: Timestamp,
+    /// No timer counts from before this: the start of the server, or the end of a pause.
+    pub(crate) timers_from: Timestamp,
+    pub(crate) machines: Table<MachineKey, MachineId, Machine>,
+    pub(crate) runners: Table<RunnerKey, RunnerId, Runner>,
+    pub(crate) devices: Table<DeviceKey, DeviceUuid, Device>,
+    pub(crate) models: Table<ModelKey, ModelName, Model>,
+    pub(crate) shapes: Table<ShapeKey, Arc<Shape>, ShapeRow>,
+    /// Strays are rows here too, but are found by their runner: their ids may be anybody's.
+    pub(crate) slots: Table<SlotKey, SlotName, Slot>,
+    pub(crate) workloads: Table<WorkloadKey, WorkloadId, Workload>,
+    pub(crate) keys: Lookup<IdempotencyKey, WorkloadId>,
+    /// Ended workloads, in the order in which they ended.
+    pub(crate) ended: std::collections::VecDeque<WorkloadKey>,
+    pub(crate) queue: Queue,
+    /// Slots that wait for memory, oldest first.
+    pub(crate) promised: BTreeSet<(u64, SlotKey)>,
+    /// Models with fewer slots than they must have.
+    pub(crate) understaffed: BTreeSet<ModelKey>,
+    pub(crate) timers: Timers,
+    pub(crate) index: Index,
+    pub(crate) agenda: Agenda,
+    pub(crate) counters: Counters,
+}
+
+/// How a slot is found: its own by id, a stray by its runner too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SlotName {
+    pub(crate) id: SlotId,
+    pub(crate) stray_on: Option<RunnerKey>,
+}
+
+/// Numbers that only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    pub(crate) slots: u64,
+    pub(crate) workloads: u64,
+    pub(crate) runners: u32,
+    pub(crate) evictions: u64,
+    /// Events that broke a line they should have kept: always zero, or there is a bug.
+    pub(crate) faults: u64,
+}
+
+impl State {
+    /// A core that knows nothing yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            cluster: None,
+            epoch: Epoch::default(),
+            revision: Revision::default(),
+            now: Timestamp::default(),
+            timers_from: Timestamp::default(),
+            machines: Table::default(),
+            runners: Table::default(),
+            devices: Table::default(),
+            models: Table::default(),
+            shapes: Table::default(),
+            slots: Table::default(),
+            workloads: Table::default(),
+            keys: Lookup::default(),
+            ended: std::collections::VecDeque::new(),
+            queue: Queue::default(),
+            promised: BTreeSet::new(),
+            understaffed: BTreeSet::new(),
+            timers: Timers::default(),
+            index: Index::default(),
+            agenda: Agenda::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The number of the last event.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// When the core has something to do by itself.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<Timestamp> {
+        self.timers.next()
+    }
+
+    /// The settings it decides by.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The slot of this id that the server made.
+    pub(crate) fn slot(&self, id: SlotId) -> Option<(SlotKey, &Slot)> {
+        self.slots.find(&SlotName { id, stray_on: None })
+    }
+
+    /// A slot of this id that a runner has and the server did not make.
+    pub(crate) fn stray(&self, runner: RunnerKey, id: SlotId) -> Option<(SlotKey, &Slot)> {
+        self.slots.find(&SlotName { id, stray_on: Some(runner) })
+    }
+
+    /// Whether a slot may be evicted: ready, idle, ripe, not pinned, not needed. Who asks is looked at elsewhere.
+    pub(crate) fn is_evictable(&self, slot: &Slot) -> bool {
+        use berth_domain::SlotState;
+        let Some(model) = slot.model.and_then(|key| self.models.get(key)) else { return false };
+        let current = slot.revision == model.revision && !model.deleted;
+        slot.state == SlotState::Ready
+            && slot.is_idle()
+            && slot.ripe
+            && !(slot.is_pinned() && current)
+            && (!current || model.spare_replicas() > 0)
+    }
+
+    /// The first waiting workload of a model and kind.
+    pub(crate) fn head(&self, model: ModelKey, kind: WorkloadKind) -> Option<QueueKey> {
+        self.models.get(model)?.waiting(kind).first().copied()
+    }
+
+    /// The next slot's id and number.
+    pub(crate) fn next_slot_id(&self) -> SlotId {
+        let cluster = self.cluster.unwrap_or(ClusterId::new(uuid::Uuid::nil()));
+        SlotId::numbered(cluster, self.counters.slots + 1)
+    }
+}

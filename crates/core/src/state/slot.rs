@@ -1,0 +1,99 @@
+//! Slots.
+
+use std::sync::Arc;
+
+use berth_domain::{
+    Bytes, Endpoint, Generation, Millicores, ModelRevision, ModelSpec, SlotId, SlotState, Span, Timestamp,
+};
+use smallvec::SmallVec;
+
+use crate::reason::StopReason;
+use crate::state::OpenSlot;
+use crate::table::{DeviceKey, ModelKey, RunnerKey, WorkloadKey};
+
+/// What a slot has on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotGpu {
+    pub(crate) device: DeviceKey,
+    pub(crate) bytes: Bytes,
+    /// What the driver saw it use, where it can tell.
+    pub(crate) observed: Option<Bytes>,
+    pub(crate) peak: Bytes,
+}
+
+/// One instance of a model, or a slot that a runner has and the server never made (`model` is `None`).
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    pub(crate) id: SlotId,
+    /// The order of creation.
+    pub(crate) number: u64,
+    pub(crate) generation: Generation,
+    pub(crate) model: Option<ModelKey>,
+    pub(crate) revision: ModelRevision,
+    pub(crate) spec: Option<Arc<ModelSpec>>,
+    pub(crate) runner: RunnerKey,
+    pub(crate) state: SlotState,
+    pub(crate) gpus: SmallVec<[SlotGpu; 1]>,
+    pub(crate) cpu: Millicores,
+    pub(crate) ram: Bytes,
+    pub(crate) job: Option<WorkloadKey>,
+    pub(crate) leases: Vec<WorkloadKey>,
+    pub(crate) endpoint: Option<Endpoint>,
+    pub(crate) created: Timestamp,
+    pub(crate) ready_since: Option<Timestamp>,
+    pub(crate) idle_since: Option<Timestamp>,
+    /// Its agent has mentioned it.
+    pub(crate) seen: bool,
+    /// It has run long enough to be evicted.
+    pub(crate) ripe: bool,
+    /// Whether it is counted as evictable on its devices now.
+    pub(crate) evictable: bool,
+    /// Whether it is counted among its model's live slots now.
+    pub(crate) live: bool,
+    /// Its entry among its model's slots with room for leases.
+    pub(crate) open: Option<OpenSlot>,
+    pub(crate) stop_reason: Option<StopReason>,
+    /// Its stop takes too long.
+    pub(crate) stalled: bool,
+    /// When it entered its state.
+    pub(crate) since: Timestamp,
+    /// How often it was started again in its place without becoming ready.
+    pub(crate) restarts: u32,
+    pub(crate) failure: Option<berth_domain::FailureReason>,
+}
+
+impl Slot {
+    pub(crate) fn is_stray(&self) -> bool {
+        self.model.is_none()
+    }
+
+    /// Leases it could take beside those it has.
+    pub(crate) fn spare(&self) -> u32 {
+        let concurrency = self.spec.as_ref().map_or(0, |spec| spec.concurrency);
+        concurrency.saturating_sub(self.active())
+    }
+
+    pub(crate) fn active(&self) -> u32 {
+        u32::try_from(self.leases.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn total_bytes(&self) -> Bytes {
+        self.gpus.iter().fold(Bytes::ZERO, |sum, gpu| sum.saturating_add(gpu.bytes))
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.leases.is_empty() && self.job.is_none()
+    }
+
+    pub(crate) fn min_run(&self, default: Span) -> Span {
+        self.spec.as_ref().and_then(|spec| spec.min_run).unwrap_or(default)
+    }
+
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.spec.as_ref().is_some_and(|spec| spec.replicas.pinned)
+    }
+
+    pub(crate) fn on(&self, device: DeviceKey) -> Option<&SlotGpu> {
+        self.gpus.iter().find(|gpu| gpu.device == device)
+    }
+}

@@ -1,0 +1,75 @@
+//! What is due when. A timer never frees memory; it only asks a question.
+
+use std::collections::BTreeSet;
+
+use berth_domain::Timestamp;
+
+use crate::table::{DeviceKey, Lookup, ModelKey, RunnerKey, SlotKey, WorkloadKey};
+
+/// A question to ask later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Timer {
+    /// Is it suspect or lost?
+    Silence(RunnerKey),
+    /// Is its patience over?
+    DrainDeadline(RunnerKey),
+    /// May it be tried again?
+    DeviceBackoff(DeviceKey),
+    /// Should it have started by now?
+    StartDeadline(SlotKey),
+    /// Should it have stopped by now?
+    StopStall(SlotKey),
+    /// May it be evicted from now on?
+    Ripe(SlotKey),
+    /// Is it idle for too long?
+    KeepAlive(SlotKey),
+    /// May a model that keeps failing have its slots again?
+    Replicas(ModelKey),
+    /// Has its gateway gone?
+    Lease(WorkloadKey),
+    /// Has it waited too long?
+    QueueTimeout(WorkloadKey),
+    /// Is its pause over?
+    Backoff(WorkloadKey),
+    /// May it be forgotten?
+    Forget(WorkloadKey),
+}
+
+/// All timers. Each is armed at most once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Timers {
+    due: BTreeSet<(Timestamp, Timer)>,
+    armed: Lookup<Timer, Timestamp>,
+}
+
+impl Timers {
+    pub(crate) fn arm(&mut self, timer: Timer, at: Timestamp) {
+        if let Some(before) = self.armed.insert(timer, at) {
+            if before == at {
+                return;
+            }
+            self.due.remove(&(before, timer));
+        }
+        self.due.insert((at, timer));
+    }
+
+    pub(crate) fn disarm(&mut self, timer: Timer) {
+        if let Some(at) = self.armed.remove(&timer) {
+            self.due.remove(&(at, timer));
+        }
+    }
+
+    /// The first timer that is due at `now`.
+    pub(crate) fn first_due(&self, now: Timestamp) -> Option<Timer> {
+        self.due.first().filter(|(at, _)| *at <= now).map(|(_, timer)| *timer)
+    }
+
+    /// When the next timer is due.
+    pub(crate) fn next(&self) -> Option<Timestamp> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    pub(crate) fn armed_at(&self, timer: Timer) -> Option<Timestamp> {
+        self.armed.get(&timer).copied()
+    }
+}

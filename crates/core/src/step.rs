@@ -1,0 +1,113 @@
+//! One command, from the door to the last thing that follows from it.
+//!
+//! `timers -> decide -> apply -> settle`: what is due happens first, then the command is decided and made true, then
+//! whatever it made possible is done. All events of a step belong together: a journal keeps all of them or none.
+
+use berth_domain::Timestamp;
+
+use crate::apply::apply;
+use crate::command::{Answer, Command, Refusal};
+use crate::decide::{self, Decision};
+use crate::event::Event;
+use crate::explain::Report;
+use crate::state::State;
+use crate::{invariants, sabotage, settle};
+
+/// What came of a command.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// When it happened: never before the step before it.
+    pub at: Timestamp,
+    /// Everything that happened, in order. They were applied.
+    pub events: Vec<Event>,
+    /// Everything that was chosen, with why.
+    pub reports: Vec<Report>,
+    /// What the command's sender hears. A refused command changed nothing (what was due happened all the same).
+    pub answer: Result<Answer, Refusal>,
+}
+
+/// Carries out a command at `now`.
+pub fn step(state: &mut State, command: &Command, now: Timestamp) -> Step {
+    let at = now.max(state.now);
+    let mut course = Course { state, at, events: Vec::new(), reports: Vec::new() };
+    course.notice_pause();
+    course.fire_timers();
+    course.settle();
+    let answer = course.carry_out(command);
+    course.settle();
+    course.forget_ended();
+    let Course { events, reports, .. } = course;
+    state.now = at;
+    check_in_debug(state);
+    Step { at, events, reports, answer }
+}
+
+struct Course<'a> {
+    state: &'a mut State,
+    at: Timestamp,
+    events: Vec<Event>,
+    reports: Vec<Report>,
+}
+
+impl Course<'_> {
+    fn make_true(&mut self, decision: Decision) {
+        for event in decision.events {
+            apply(self.state, &event, self.at);
+            self.events.push(event);
+        }
+        self.reports.extend(decision.report);
+    }
+
+    /// A server that was paused must not take its own absence for everybody else's.
+    fn notice_pause(&mut self) {
+        let started = self.state.cluster.is_some();
+        if started && self.at.since(self.state.now) > self.state.settings.pause_after {
+            self.make_true(Decision::of(vec![Event::TimersRestarted]));
+        }
+    }
+
+    fn fire_timers(&mut self) {
+        while let Some(timer) = self.state.timers.first_due(self.at) {
+            let decision = decide::fire(self.state, timer, self.at);
+            self.make_true(decision);
+            // Whatever the answer was, the question was asked.
+            if self.state.timers.armed_at(timer).is_some_and(|at| at <= self.at) {
+                self.state.timers.disarm(timer);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, command: &Command) -> Result<Answer, Refusal> {
+        let mut answer = Answer::Done;
+        for phase in decide::phases(command) {
+            let (decision, said) = phase(self.state, command, self.at)?;
+            self.make_true(decision);
+            answer = said;
+        }
+        Ok(answer)
+    }
+
+    fn settle(&mut self) {
+        while let Some(decision) = settle::next(self.state, self.at) {
+            self.make_true(decision);
+        }
+    }
+
+    /// Ended workloads are kept up to a number; the oldest go first.
+    fn forget_ended(&mut self) {
+        while self.state.ended.len() > self.state.settings.keep_ended {
+            let oldest = self.state.ended.front().and_then(|key| self.state.workloads.get(*key)).map(|row| row.id);
+            let Some(workload) = oldest else { break };
+            self.make_true(Decision::of(vec![Event::WorkloadForgotten { workload }]));
+        }
+    }
+}
+
+#[expect(clippy::panic, reason = "a debug build must not go on with a ledger that does not add up")]
+fn check_in_debug(state: &State) {
+    if cfg!(debug_assertions) && !sabotage::any() {
+        if let Err(violation) = invariants::check_ledgers(state) {
+            panic!("{violation}");
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! What others may read: plain data made from the state, in a fixed order.
+
+use berth_domain::{
+    Attempt, Bytes, ClusterId, DesiredAction, DesiredGpu, DesiredSlot, DeviceUuid, Endpoint, Generation, GpuName,
+    Incarnation, MachineId, Millicores, ModelName, ModelRevision, Revision, RunnerId, SlotId, SlotState, Timestamp,
+    WorkloadId, WorkloadKind, WorkloadState,
+};
+
+use crate::explain::{self, Report};
+use crate::ledger::{Balance, Phase};
+use crate::plan::{self, Demand};
+use crate::reason::{Cause, Closed, StopReason, WaitReason};
+use crate::state::{Admission, Device, Liveness, Slot, State, Workload};
+use crate::table::{RunnerKey, WorkloadKey};
+
+/// One claim of a device's ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ClaimView {
+    /// Whose.
+    pub slot: SlotId,
+    /// What it is.
+    pub phase: Phase,
+    /// How much.
+    pub bytes: Bytes,
+}
+
+/// One device and its ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DeviceView {
+    /// Which.
+    pub uuid: DeviceUuid,
+    /// What the driver calls it.
+    pub name: GpuName,
+    /// The GPU it is a MIG instance of.
+    pub parent: Option<DeviceUuid>,
+    /// Runners that have it, with its index there.
+    pub runners: Vec<(RunnerId, u16)>,
+    /// How often it is advertised.
+    pub replicas: u16,
+    /// Entries for it disagree about its size.
+    pub sizes_differ: bool,
+    /// Its numbers.
+    pub balance: Balance<Bytes>,
+    /// Why it takes nothing new.
+    pub closed: Option<Closed>,
+    /// Whether a line is false.
+    pub overcommitted: bool,
+    /// Whether the driver tells foreign use from our own.
+    pub attributed: bool,
+    /// Its claims.
+    pub claims: Vec<ClaimView>,
+}
+
+/// One machine's host and its ledgers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HostView {
+    /// Which.
+    pub machine: MachineId,
+    /// Its runners.
+    pub runners: Vec<RunnerId>,
+    /// Its CPU.
+    pub cpu: Balance<Millicores>,
+    /// Its RAM.
+    pub ram: Balance<Bytes>,
+}
+
+/// One slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotView {
+    /// Which.
+    pub id: SlotId,
+    /// Which start of it.
+    pub generation: Generation,
+    /// What it serves; nothing for a slot that the server did not make.
+    pub model: Option<ModelName>,
+    /// Which version of it.
+    pub revision: ModelRevision,
+    /// Where.
+    pub runner: RunnerId,
+    /// In which state.
+    pub state: SlotState,
+    /// Since when.
+    pub since: Timestamp,
+    /// Its devices in rank order: which, how much, what was seen.
+    pub gpus: Vec<(DeviceUuid, Bytes, Option<Bytes>)>,
+    /// Where it answers.
+    pub endpoint: Option<Endpoint>,
+    /// How many use it.
+    pub active: u32,
+    /// How many may.
+    pub concurrency: u32,
+    /// When it was placed.
+    pub created: Timestamp,
+    /// Since when nobody uses it.
+    pub idle_since: Option<Timestamp>,
+    /// Why it is being stopped.
+    pub stop_reason: Option<StopReason>,
+    /// Its stop takes too long.
+    pub stalled: bool,
+}
+
+/// One workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkloadView {
+    /// Which.
+    pub id: WorkloadId,
+    /// Its model.
+    pub model: ModelName,
+    /// Its kind.
+    pub kind: WorkloadKind,
+    /// In which state.
+    pub state: WorkloadState,
+    /// Which try this is.
+    pub attempt: Attempt,
+    /// Where it stands in the queue, from 1.
+    pub position: Option<usize>,
+    /// Its slot.
+    pub slot: Option<SlotId>,
+    /// Why it waits.
+    pub waits: Option<WaitReason>,
+    /// Why it ended, or came back to the queue.
+    pub cause: Option<Cause>,
+    /// When it was submitted.
+    pub created: Timestamp,
+    /// Devices that are kept for it.
+    pub reserved: Vec<DeviceUuid>,
+}
+
+/// One runner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunnerView {
+    /// Which.
+    pub id: RunnerId,
+    /// Its machine.
+    pub machine: MachineId,
+    /// Which start of its agent.
+    pub incarnation: Incarnation,
+    /// Whether it is heard of.
+    pub liveness: Liveness,
+    /// What operators want of it.
+    pub admission: Admission,
+    /// Whether it reported since the server started.
+    pub reported: bool,
+    /// Its devices, by index.
+    pub devices: Vec<DeviceUuid>,
+    /// Devices that it reports but that belong to another machine.
+    pub disputed: Vec<DeviceUuid>,
+    /// Its slots.
+    pub slots: Vec<SlotId>,
+    /// The last revision at which what it should run changed.
+    pub desired: Revision,
+}
+
+/// One model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelView {
+    /// Which.
+    pub name: ModelName,
+    /// Which version.
+    pub revision: ModelRevision,
+    /// Whether it was removed.
+    pub deleted: bool,
+    /// How many of its slots serve or will serve.
+    pub live: u32,
+    /// How many workloads wait for it.
+    pub waiting: usize,
+    /// How often one of its slots was evicted.
+    pub evictions: u64,
+}
+
+impl State {
+    /// The cluster, once started.
+    #[must_use]
+    pub fn cluster(&self) -> Option<ClusterId> {
+        self.cluster
+    }
+
+    /// All devices by UUID.
+    #[must_use]
+    pub fn devices(&self) -> Vec<DeviceView> {
+        sorted(self.devices.iter().map(|(_, row)| self.device_view(row)).collect(), |view| view.uuid.clone())
+    }
+
+    /// One device.
+    #[must_use]
+    pub fn device(&self, uuid: &DeviceUuid) -> Option<DeviceView> {
+        self.devices.find(uuid).map(|(_, row)| self.device_view(row))
+    }
+
+    /// All hosts by machine.
+    #[must_use]
+    pub fn hosts(&self) -> Vec<HostView> {
+        let view = |machine: &crate::state::Machine| HostView {
+            machine: machine.id.clone(),
+            runners: machine
+                .runners
+                .iter()
+                .filter_map(|key| self.runners.get(*key))
+                .map(|row| row.id.clone())
+                .collect(),
+            cpu: machine.cpu.balance(),
+            ram: machine.ram.balance(),
+        };
+        sorted(self.machines.iter().map(|(_, row)| view(row)).collect(), |view| view.machine.clone())
+    }
+
+    /// All slots in the order of their creation.
+    #[must_use]
+    pub fn slots(&self) -> Vec<SlotView> {
+        let mut rows: Vec<&Slot> = self.slots.iter().map(|(_, row)| row).collect();
+        rows.sort_by_key(|row| row.number);
+        rows.into_iter().filter_map(|row| self.slot_view(row)).collect()
+    }
+
+    /// One slot that the server made.
+    #[must_use]
+    pub fn slot_by_id(&self, id: SlotId) -> Option<SlotView> {
+        self.slot(id).and_then(|(_, row)| self.slot_view(row))
+    }
+
+    /// All workloads in the order of their submission.
+    #[must_use]
+    pub fn workloads(&self) -> Vec<WorkloadView> {
+        let mut rows: Vec<(WorkloadKey, &Workload)> = self.workloads.iter().collect();
+        rows.sort_by_key(|(_, row)| row.number);
+        rows.into_iter().map(|(key, row)| self.workload_view(key, row)).collect()
+    }
+
+    /// One workload.
+    #[must_use]
+    pub fn workload(&self, id: WorkloadId) -> Option<WorkloadView> {
+        self.workloads.find(&id).map(|(key, row)| self.workload_view(key, row))
+    }
+
+    /// Everything that waits, first in order first.
+    #[must_use]
+    pub fn queue(&self) -> Vec<WorkloadId> {
+        self.queue.order.iter().filter_map(|(entry, _)| self.workloads.get(entry.workload)).map(|row| row.id).collect()
+    }
+
+    /// All runners by id.
+    #[must_use]
+    pub fn runners(&self) -> Vec<RunnerView> {
+        sorted(self.runners.iter().filter_map(|(key, _)| self.runner_view(key)).collect(), |view| view.id.clone())
+    }
+
+    /// One runner.
+    #[must_use]
+    pub fn runner(&self, id: &RunnerId) -> Option<RunnerView> {
+        self.runners.key(id).and_then(|key| self.runner_view(key))
+    }
+
+    /// All models by name.
+    #[must_use]
+    pub fn models(&self) -> Vec<ModelView> {
+        let view = |model: &crate::state::Model| ModelView {
+            name: model.name.clone(),
+            revision: model.revision,
+            deleted: model.deleted,
+            live: model.live,
+            waiting: model.waiting_leases.len() + model.waiting_jobs.len(),
+            evictions: model.evictions,
+        };
+        sorted(self.models.iter().map(|(_, row)| view(row)).collect(), |view| view.name.clone())
+    }
+
+    /// How many slots were evicted so far.
+    #[must_use]
+    pub fn evictions(&self) -> u64 {
+        self.counters.evictions
+    }
+
+    /// What a runner should make true. Slots that wait for their turn, or whose fate nobody knows, are not mentioned:
+    /// what is not mentioned is kept.
+    #[must_use]
+    pub fn desired(&self, runner: &RunnerId) -> Vec<DesiredSlot> {
+        let Some((_, row)) = self.runners.find(runner) else { return Vec::new() };
+        row.slots.iter().filter_map(|key| self.slots.get(*key)).filter_map(|slot| self.desired_slot(slot)).collect()
+    }
+
+    fn desired_slot(&self, slot: &Slot) -> Option<DesiredSlot> {
+        let action = match slot.state {
+            SlotState::Starting | SlotState::Ready | SlotState::Draining => DesiredAction::Run,
+            SlotState::Stopping | SlotState::Failed => DesiredAction::Stop,
+            SlotState::Promised | SlotState::Pending | SlotState::Unknown => return None,
+        };
+        let spec = slot.spec.as_deref();
+        let job = slot.job.and_then(|key| self.workloads.get(key)).map(|row| row.submission.job.args.clone());
+        let unnamed = || ModelName::new("unknown").ok();
+        let gpu = |gpu: &crate::state::SlotGpu| {
+            Some(DesiredGpu { uuid: self.devices.get(gpu.device)?.uuid.clone(), memory_bytes: gpu.bytes })
+        };
+        Some(DesiredSlot {
+            id: slot.id,
+            generation: slot.generation,
+            action,
+            model: spec.map(|spec| spec.name.clone()).or_else(unnamed)?,
+            runtime: spec
+                .map(|spec| spec.constraints.runtime.clone())
+                .or_else(|| berth_domain::RuntimeName::new("unknown").ok())?,
+            args: spec
+                .map(|spec| spec.args.clone())
+                .unwrap_or_default()
+                .into_iter()
+                .chain(job.unwrap_or_default())
+                .collect(),
+            gpus: slot.gpus.iter().filter_map(gpu).collect(),
+            cpu_millicores: slot.cpu,
+            ram_bytes: slot.ram,
+            concurrency: spec.map_or(0, |spec| spec.concurrency),
+        })
+    }
+
+    /// Why a workload is where it is: for one that waits, judged on the state of this instant.
+    #[must_use]
+    pub fn explain(&self, id: WorkloadId, now: Timestamp) -> Option<Report> {
+        let (key, row) = self.workloads.find(&id)?;
+        let demand = Demand::of_workload(self, key)?;
+        if row.state == WorkloadState::Queued {
+            let plan = plan::plan(self, demand);
+            return Some(explain::report(self, &demand, &plan, Some(id), now));
+        }
+        let choice = plan::Choice::Reuse(row.slot?);
+        let plan = plan::Plan { choice, examined: 0, spared_own: false };
+        Some(explain::report(self, &demand, &plan, Some(id), now))
+    }
+
+    /// Would a workload of this model fit, where, and who would be evicted? Nothing is done.
+    #[must_use]
+    pub fn fit(&self, model: &ModelName, kind: WorkloadKind, now: Timestamp) -> Option<Report> {
+        let (key, _) = self.models.find(model).filter(|(_, row)| !row.deleted)?;
+        let demand = Demand::of_model(self, key, kind)?;
+        let plan = plan::plan(self, demand);
+        Some(explain::report(self, &demand, &plan, None, now))
+    }
+
+    /// The same state has the same fingerprint, in every process.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        use std::hash::BuildHasher;
+        let slots: Vec<_> = self.slots().into_iter().map(|slot| format!("{slot:?}")).collect();
+        let parts = format!(
+            "{:?}{:?}{:?}{:?}{slots:?}{:?}{:?}{:?}{:?}{:?}",
+            self.cluster,
+            self.epoch,
+            self.revision,
+            self.devices(),
+            self.hosts(),
+            self.workloads(),
+            self.runners(),
+            self.models(),
+            self.queue(),
+        );
+        foldhash::fast::FixedState::default().hash_one(parts)
+    }
+
+    fn device_view(&self, device: &Device) -> DeviceView {
+        let runner = |row: &crate::state::SeatRow| Some((self.runners.get(row.runner)?.id.clone(), row.seat.index));
+        let claim = |claim: &crate::ledger::Claim<Bytes>| {
+            Some(ClaimView { slot: self.slots.get(claim.slot)?.id, phase: claim.phase, bytes: claim.amount })
+        };
+        DeviceView {
+            uuid: device.uuid.clone(),
+            name: device.name.clone(),
+            parent: device.parent.clone(),
+            runners: device.seats.iter().filter_map(runner).collect(),
+            replicas: device.replicas(),
+            sizes_differ: device
+                .seats
+                .iter()
+                .any(|row| row.seat.sizes_differ || row.seat.capacity != device.ledger.capacity()),
+            balance: device.ledger.balance(),
+            closed: device.closed(),
+            overcommitted: device.ledger.is_overcommitted(),
+            attributed: device.attributed,
+            claims: device.ledger.claims().iter().filter_map(claim).collect(),
+        }
+    }
+
+    fn slot_view(&self, slot: &Slot) -> Option<SlotView> {
+        let gpu =
+            |gpu: &crate::state::SlotGpu| Some((self.devices.get(gpu.device)?.uuid.clone(), gpu.bytes, gpu.observed));
+        Some(SlotView {
+            id: slot.id,
+            generation: slot.generation,
+            model: slot.spec.as_ref().map(|spec| spec.name.clone()),
+            revision: slot.revision,
+            runner: self.runners.get(slot.runner)?.id.clone(),
+            state: slot.state,
+            since: slot.since,
+            gpus: slot.gpus.iter().filter_map(gpu).collect(),
+            endpoint: slot.endpoint.clone(),
+            active: slot.active() + u32::from(slot.job.is_some()),
+            concurrency: slot.spec.as_ref().map_or(0, |spec| spec.concurrency),
+            created: slot.created,
+            idle_since: slot.idle_since,
+            stop_reason: slot.stop_reason,
+            stalled: slot.stalled,
+        })
+    }
+
+    fn workload_view(&self, key: WorkloadKey, row: &Workload) -> WorkloadView {
+        let reservation = self.queue.reservations.values().find(|row| row.workload == key);
+        let devices =
+            reservation.into_iter().flat_map(|row| row.devices.iter()).filter_map(|key| self.devices.get(*key));
+        WorkloadView {
+            id: row.id,
+            model: row.submission.model.clone(),
+            kind: row.submission.kind,
+            state: row.state,
+            attempt: row.attempt,
+            position: row.queued.map(|entry| self.queue.order.rank(&entry) + 1),
+            slot: row.slot.and_then(|key| self.slots.get(key)).map(|slot| slot.id),
+            waits: row.waits,
+            cause: row.cause,
+            created: row.created,
+            reserved: devices.map(|device| device.uuid.clone()).collect(),
+        }
+    }
+
+    fn runner_view(&self, key: RunnerKey) -> Option<RunnerView> {
+        let row = self.runners.get(key)?;
+        Some(RunnerView {
+            id: row.id.clone(),
+            machine: self.machines.get(row.machine)?.id.clone(),
+            incarnation: row.incarnation,
+            liveness: row.liveness,
+            admission: row.admission,
+            reported: row.reported,
+            devices: row
+                .devices
+                .iter()
+                .filter_map(|key| self.devices.get(*key))
+                .map(|device| device.uuid.clone())
+                .collect(),
+            disputed: row.disputed.clone(),
+            slots: row.slots.iter().filter_map(|key| self.slots.get(*key)).map(|slot| slot.id).collect(),
+            desired: row.desired,
+        })
+    }
+}
+
+fn sorted<T, K: Ord>(mut rows: Vec<T>, key: impl Fn(&T) -> K) -> Vec<T> {
+    rows.sort_by_key(key);
+    rows
+}
