@@ -42,6 +42,8 @@ mod settle;
 mod state;
 mod step;
 mod table;
+#[cfg(test)]
+mod tests;
 pub mod view;
 
 pub use apply::apply;

@@ -14,7 +14,7 @@ use slab::Slab;
 pub(crate) type Lookup<K, V> = HashMap<K, V, FixedState>;
 
 /// A small key into one kind of table.
-pub trait Key: Copy + Eq + Ord + Hash {
+pub(crate) trait Key: Copy + Eq + Ord + Hash {
     /// The key of row `row`.
     fn at(row: usize) -> Self;
     /// The row of this key.
@@ -22,10 +22,10 @@ pub trait Key: Copy + Eq + Ord + Hash {
 }
 
 macro_rules! keys {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {$(
+    ($($(#[$doc:meta])* $vis:vis $name:ident),* $(,)?) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(u32);
+        $vis struct $name(u32);
 
         impl Key for $name {
             fn at(row: usize) -> Self {
@@ -40,21 +40,21 @@ macro_rules! keys {
 
 keys! {
     /// A machine's row.
-    MachineKey,
+    pub(crate) MachineKey,
     /// A runner's row.
-    RunnerKey,
+    pub(crate) RunnerKey,
     /// A device's row.
-    DeviceKey,
+    pub(crate) DeviceKey,
     /// A model's row.
-    ModelKey,
+    pub(crate) ModelKey,
     /// A shape's row.
-    ShapeKey,
+    pub(crate) ShapeKey,
     /// A slot's row. It is also what a ledger knows of a claim's owner.
-    SlotKey,
+    pub SlotKey,
     /// A workload's row.
-    WorkloadKey,
+    pub(crate) WorkloadKey,
     /// A class of runners.
-    ClassKey,
+    pub(crate) ClassKey,
 }
 
 /// Rows of one kind.
@@ -115,9 +115,5 @@ impl<K: Key, I: Hash + Eq, V> Table<K, I, V> {
 
     pub(crate) fn keys(&self) -> Vec<K> {
         self.rows.iter().map(|(row, _)| K::at(row)).collect()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.rows.len()
     }
 }

@@ -17,6 +17,7 @@ mod names;
 mod report;
 mod slot;
 mod time;
+mod utilization;
 mod workload;
 
 pub use amount::{Fraction, Millicores, ParseFractionError};
@@ -39,4 +40,5 @@ pub use report::{
 };
 pub use slot::SlotState;
 pub use time::{ParseSpanError, Span, Timestamp};
+pub use utilization::{Utilization, UtilizationError};
 pub use workload::{JobSpec, Submission, WorkloadEnd, WorkloadKind, WorkloadState};

@@ -7,7 +7,6 @@ use smallvec::SmallVec;
 
 use super::{Search, Site, excluded_by};
 use crate::index::Soon;
-use crate::ledger::Phase;
 use crate::state::{Runner, Slot};
 use crate::table::{DeviceKey, RunnerKey, SlotKey};
 
@@ -235,19 +234,6 @@ impl Search<'_> {
             let same = victims.iter().filter(|other| other.model == victim.model && other.live).count();
             !victim.live || same <= usize::try_from(model.spare_replicas()).unwrap_or(usize::MAX)
         })
-    }
-
-    /// Why a device would not do even if every idle slot went: for explanations.
-    pub(crate) fn would_fit_cleared(&self, device: DeviceKey, need: GpuMemory) -> bool {
-        let Some(row) = self.state.devices.get(device) else { return false };
-        let idle: SmallVec<[SlotKey; 8]> = row
-            .ledger
-            .claims()
-            .iter()
-            .map(|claim| claim.slot)
-            .filter(|slot| self.state.slots.get(*slot).is_some_and(|slot| slot.evictable))
-            .collect();
-        self.check_device(device, need, Phase::Promised, &idle).is_ok()
     }
 }
 

@@ -63,6 +63,6 @@ fn fits_elsewhere(state: &State, slot: &Slot) -> bool {
 
 fn withdraw(state: &State, slot: &Slot, now: Timestamp) -> Decision {
     let mut events = Vec::new();
-    retire::retire(state, slot, StopReason::Abandoned, now, &mut events);
+    retire(state, slot, StopReason::Abandoned, now, &mut events);
     Decision::of(events)
 }

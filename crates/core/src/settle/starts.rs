@@ -21,7 +21,7 @@ pub(super) fn look_at(state: &State, key: SlotKey, now: Timestamp) -> Option<Dec
         }
         Some((why, false)) => {
             let mut events = Vec::new();
-            retire::retire(state, slot, why, now, &mut events);
+            retire(state, slot, why, now, &mut events);
             events
         }
         None if slot.state == SlotState::Pending => grant(state, slot),

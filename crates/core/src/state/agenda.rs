@@ -23,14 +23,3 @@ pub(crate) struct Agenda {
     /// Models that may have too few slots.
     pub(crate) replicas: BTreeSet<ModelKey>,
 }
-
-impl Agenda {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.devices.is_empty()
-            && self.hosts.is_empty()
-            && self.models.is_empty()
-            && self.slots.is_empty()
-            && self.runners.is_empty()
-            && self.replicas.is_empty()
-    }
-}

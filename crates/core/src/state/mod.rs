@@ -121,6 +121,16 @@ impl State {
         self.timers.next()
     }
 
+    /// Puts everything on the agenda again. Whatever could be done was done, so the next step does nothing more.
+    pub fn note_everything(&mut self) {
+        self.agenda.devices.extend(self.devices.keys());
+        self.agenda.hosts.extend(self.runners.keys());
+        self.agenda.runners.extend(self.runners.keys());
+        self.agenda.models.extend(self.models.keys());
+        self.agenda.replicas.extend(self.models.keys());
+        self.agenda.slots.extend(self.slots.keys());
+    }
+
     /// The settings it decides by.
     #[must_use]
     pub fn settings(&self) -> &Settings {
