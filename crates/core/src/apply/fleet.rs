@@ -89,7 +89,9 @@ impl State {
                 if let Some(row) = self.devices.get_mut(device) {
                     row.lower_sample = None;
                     row.baseline = Bytes::ZERO;
+                    row.ledger.set_foreign(Bytes::ZERO);
                 }
+                self.index.touch_device(device);
             }
         }
     }

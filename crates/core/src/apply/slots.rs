@@ -33,6 +33,7 @@ impl State {
             model: Some(model),
             revision: placed.revision,
             spec: Some(spec),
+            is_job: placed.job.is_some(),
             job: placed.job.and_then(|job| self.workloads.key(&job)),
             ..blank_slot(placed.slot, self.counters.slots, runner, state, at)
         };
@@ -384,6 +385,7 @@ fn blank_slot(id: SlotId, number: u64, runner: RunnerKey, state: SlotState, at: 
         gpus: SmallVec::new(),
         cpu: Millicores::ZERO,
         ram: Bytes::ZERO,
+        is_job: false,
         job: None,
         leases: Vec::new(),
         endpoint: None,

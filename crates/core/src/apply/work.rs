@@ -88,6 +88,7 @@ impl State {
         let Some(slot) = self.slots.get_mut(slot_key) else { return };
         let was_idle = slot.is_idle();
         slot.leases.retain(|other| *other != key);
+        slot.job = slot.job.filter(|job| *job != key);
         if slot.state == SlotState::Ready && slot.is_idle() && !was_idle {
             slot.idle_since = Some(at);
             // Long leases outlive `min_run`: then it is ripe as it becomes idle, and no timer is needed.

@@ -51,7 +51,7 @@ fn end(state: &State, workload: &Workload, end: WorkloadEnd, cause: Cause) -> Ve
     let mut events = vec![Event::WorkloadEnded { workload: workload.id, end, cause }];
     let Some(slot) = workload.slot.and_then(|key| state.slots.get(key)) else { return events };
     let alone = slot.leases.len() == 1 && matches!(slot.state, SlotState::Promised | SlotState::Pending);
-    let unneeded = alone && slot.job.is_none() && is_above_minimum(state, slot);
+    let unneeded = alone && !slot.is_job && is_above_minimum(state, slot);
     if workload.submission.kind == WorkloadKind::Job || unneeded {
         retire::stop(state, slot, StopReason::JobEnded, &mut events);
     }

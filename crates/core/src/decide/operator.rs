@@ -15,10 +15,23 @@ fn find<'a>(state: &'a State, id: &RunnerId) -> Result<(RunnerKey, &'a Runner), 
 
 pub(super) fn cordon(state: &State, id: &RunnerId) -> Result<Vec<Event>, Refusal> {
     let (_, runner) = find(state, id)?;
-    Ok(match runner.admission {
-        Admission::Cordoned => Vec::new(),
-        _ => vec![Event::RunnerCordoned { runner: id.clone() }],
-    })
+    if runner.admission == Admission::Cordoned {
+        return Ok(Vec::new());
+    }
+    let mut events = vec![Event::RunnerCordoned { runner: id.clone() }];
+    end_drains(state, runner, &mut events);
+    Ok(events)
+}
+
+/// Slots that were draining with their runner serve again.
+fn end_drains(state: &State, runner: &Runner, events: &mut Vec<Event>) {
+    let current = |slot: &&Slot| {
+        let model = slot.model.and_then(|key| state.models.get(key));
+        model.is_some_and(|model| model.revision == slot.revision && !model.deleted)
+    };
+    let slots = runner.slots.iter().filter_map(|key| state.slots.get(*key));
+    let draining = slots.filter(|slot| slot.state == SlotState::Draining).filter(current);
+    events.extend(draining.map(|slot| Event::SlotDrainEnded { slot: slot.id }));
 }
 
 /// Work again; slots that were draining for it serve again.
@@ -27,19 +40,8 @@ pub(super) fn uncordon(state: &State, id: &RunnerId) -> Result<Vec<Event>, Refus
     if runner.admission == Admission::Open {
         return Ok(Vec::new());
     }
-    let current = |slot: &&Slot| {
-        slot.model
-            .and_then(|key| state.models.get(key))
-            .is_some_and(|model| model.revision == slot.revision && !model.deleted)
-    };
-    let draining = runner
-        .slots
-        .iter()
-        .filter_map(|key| state.slots.get(*key))
-        .filter(|slot| slot.state == SlotState::Draining)
-        .filter(current);
     let mut events = vec![Event::RunnerUncordoned { runner: id.clone() }];
-    events.extend(draining.map(|slot| Event::SlotDrainEnded { slot: slot.id }));
+    end_drains(state, runner, &mut events);
     Ok(events)
 }
 
@@ -74,7 +76,7 @@ pub(super) fn forget(state: &State, id: &RunnerId, reason: &ReasonText) -> Resul
             events.push(released(state, slot, Proof::Forgotten, Some(reason.clone())));
         } else if !slot.is_stray() && slot.state == SlotState::Promised {
             events.push(Event::PromiseWithdrawn { slot: slot.id });
-        } else if !slot.is_stray() && slot.state != SlotState::Unknown {
+        } else if !slot.is_stray() && !matches!(slot.state, SlotState::Unknown | SlotState::Stopping) {
             events.push(Event::SlotUnknown { slot: slot.id });
         }
     }

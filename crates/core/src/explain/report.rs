@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use berth_domain::{
-    Bytes, DeviceUuid, GpuCount, GpuMemory, ModelName, RunnerId, SlotId, SlotState, Span, Timestamp, WorkloadId,
+    Bytes, DeviceUuid, GpuCount, GpuMemory, ModelName, Placement, RunnerId, SlotId, SlotState, Span, Timestamp,
+    WorkloadId,
 };
 
 use super::help::{self, Help};
@@ -164,6 +165,8 @@ pub struct Report {
     pub runner: Option<RunnerId>,
     /// In which slot.
     pub slot: Option<SlotId>,
+    /// How candidates were ranked.
+    pub placement: Placement,
     /// GPU counts that the model allows.
     pub gpu_counts: Vec<CountTried>,
     /// The chosen devices, then the nearest.
@@ -195,6 +198,7 @@ pub(crate) fn report(
         outcome: Outcome::Reused,
         runner: None,
         slot: None,
+        placement: demand.shape.placement,
         gpu_counts: Vec::new(),
         devices: Vec::new(),
         evictions: Vec::new(),

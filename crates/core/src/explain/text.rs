@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use berth_domain::Bytes;
+use berth_domain::{Bytes, Placement};
 
 use super::help::Help;
 use super::report::{ClaimRow, CountVerdict, DeviceRow, Eviction, Outcome, Report, Verdict};
@@ -40,7 +40,9 @@ impl Report {
         let model = &self.model;
         match self.outcome {
             Outcome::Reused => write!(f, "reused: {model} runs in slot {}", Known(&self.slot)),
-            Outcome::Placed => write!(f, "placed: {model} on runner {}", Known(&self.runner)),
+            Outcome::Placed => {
+                write!(f, "placed: {model} on runner {} ({})", Known(&self.runner), strategy(self.placement))
+            }
             Outcome::Waiting(WaitReason::Releasing) => {
                 write!(
                     f,
@@ -75,12 +77,19 @@ impl Report {
             let verdict = match tried.verdict {
                 CountVerdict::Chosen => "chosen",
                 CountVerdict::NoRoom => "no room",
-                CountVerdict::NeverFits => "never fits",
+                CountVerdict::NeverFits => "no runner is that large",
                 CountVerdict::NotNeeded => "not needed",
             };
             write!(f, " {} x {} {verdict};", tried.count, Needed(tried.needed))?;
         }
         Ok(())
+    }
+}
+
+fn strategy(placement: Placement) -> &'static str {
+    match placement {
+        Placement::Spread => "spread: the least claimed share first",
+        Placement::Pack => "pack: the tightest fit first",
     }
 }
 
@@ -124,8 +133,8 @@ impl fmt::Display for DeviceRow {
         }
         write!(f, ", free {}; needed {}: ", before.free, Needed(self.needed))?;
         match self.verdict {
-            Verdict::Chosen => write!(f, "chosen")?,
-            Verdict::RanksLower => write!(f, "fits, ranks lower")?,
+            Verdict::Chosen => write!(f, "chosen, {} claimed", Share(self))?,
+            Verdict::RanksLower => write!(f, "fits, ranks lower, {} claimed", Share(self))?,
             Verdict::Short { missing } => write!(f, "{missing} short")?,
             Verdict::Exclusive => write!(f, "taken whole by another slot")?,
             Verdict::NotWhole => write!(f, "not empty")?,
@@ -185,6 +194,19 @@ impl<T: fmt::Display> fmt::Display for Known<'_, T> {
             Some(value) => fmt::Display::fmt(value, f),
             None => f.write_str("(unknown)"),
         }
+    }
+}
+
+/// How much of a device was claimed before, which is what `spread` ranks by.
+struct Share<'a>(&'a DeviceRow);
+
+impl fmt::Display for Share<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let before = &self.0.before;
+        let parts = [before.held, before.releasing, before.promised, before.foreign];
+        let claimed: u128 = parts.iter().map(|part| u128::from(part.get())).sum();
+        let tenths = claimed * 1000 / u128::from(before.capacity.get().max(1));
+        write!(f, "{}.{} %", tenths / 10, tenths % 10)
     }
 }
 

@@ -248,7 +248,7 @@ pub(crate) fn could_use(search: &Search<'_>, key: RunnerKey) -> bool {
         let free = device.ledger.future_room().saturating_add(device.evictable);
         match ask_of(state, device, need) {
             Ask::Amount(bytes) => bytes <= free,
-            Ask::Whole { .. } => true,
+            Ask::Whole { .. } => state.depth_of(device, 0).whole_cleared,
         }
     };
     search.demand.shape.counts.iter().any(|(count, needs)| {

@@ -47,7 +47,10 @@ pub(super) fn should_go(state: &State, slot: &Slot) -> Option<(StopReason, bool)
         Some(Admission::Drained) => return Some((StopReason::Drained, true)),
         _ => {}
     }
-    if slot.job.is_none() && (model.deleted || model.revision != slot.revision) {
+    if slot.is_job && slot.job.is_none() {
+        return Some((StopReason::JobEnded, true));
+    }
+    if !slot.is_job && (model.deleted || model.revision != slot.revision) {
         return Some((StopReason::Superseded, false));
     }
     let reserved = |device| state.devices.get(device).is_some_and(|row| row.reserved_for.is_some());

@@ -25,6 +25,9 @@ impl State {
         if slot.state == SlotState::Ready && slot.is_idle() && slot.gpus.iter().any(|gpu| reserved(gpu.device)) {
             self.agenda.slots.insert(key);
         }
+        if slot.is_job && slot.job.is_none() {
+            self.agenda.slots.insert(key);
+        }
         if matches!(slot.state, SlotState::Pending | SlotState::Draining | SlotState::Promised | SlotState::Failed) {
             self.agenda.slots.insert(key);
         }
@@ -60,7 +63,7 @@ impl State {
 
     fn link_liveness(&mut self, key: SlotKey) {
         let Some(slot) = self.slots.get(key) else { return };
-        let live = slot.job.is_none() && slot.state.is_live() && self.is_current(slot);
+        let live = !slot.is_job && slot.state.is_live() && self.is_current(slot);
         if live == slot.live {
             return;
         }

@@ -153,6 +153,7 @@ impl State {
         let Some(model) = slot.model.and_then(|key| self.models.get(key)) else { return false };
         let current = slot.revision == model.revision && !model.deleted;
         slot.state == SlotState::Ready
+            && !slot.is_job
             && slot.is_idle()
             && slot.ripe
             && !(slot.is_pinned() && current)

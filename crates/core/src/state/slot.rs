@@ -36,6 +36,8 @@ pub(crate) struct Slot {
     pub(crate) gpus: SmallVec<[SlotGpu; 1]>,
     pub(crate) cpu: Millicores,
     pub(crate) ram: Bytes,
+    /// Whether it was made for a job, which may have left it since.
+    pub(crate) is_job: bool,
     pub(crate) job: Option<WorkloadKey>,
     pub(crate) leases: Vec<WorkloadKey>,
     pub(crate) endpoint: Option<Endpoint>,

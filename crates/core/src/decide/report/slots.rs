@@ -129,7 +129,7 @@ fn gone(state: &State, slot: &Slot, now: Timestamp, events: &mut Vec<Event>) {
 fn belongs_here(state: &State, slot: &Slot) -> bool {
     let Some(model) = slot.model.and_then(|key| state.models.get(key)) else { return false };
     let fell = matches!(slot.state, SlotState::Failed | SlotState::Ready);
-    let current = !model.deleted && model.revision == slot.revision && slot.job.is_none();
+    let current = !model.deleted && model.revision == slot.revision && !slot.is_job;
     let others = model.live - u32::from(slot.live && model.live > 0);
     let wanted = model.spec.replicas.pinned || others < model.spec.replicas.min;
     let devices_open =
