@@ -4,7 +4,7 @@
 //! order that could do?". A plain ordered map answers by looking at every entry before the right one. [`Ranked`] is a
 //! B+tree whose inner nodes hold, for each child, the merged [`Summary`] of all entries below it: a subtree whose
 //! summary already says "no" is skipped whole, so the answer takes time logarithmic in the number of entries. The
-//! number of entries below each child is kept as well, for ranks and counts.
+//! number of entries below each child is kept as well, for ranks.
 //!
 //! The shape depends only on the sequence of changes, never on addresses or hashing: a replay walks the same nodes.
 
@@ -193,29 +193,14 @@ impl<K: Copy + Ord + Default, S: Summary> Ranked<K, S> {
         self.nodes[self.root].merged()
     }
 
-    /// The first entry in key order whose summary satisfies `may`. Subtrees whose merged summary does not are skipped:
-    /// if `may` holds for an entry it must hold for every merged summary that covers it.
-    pub(crate) fn first(&self, may: impl FnMut(&S) -> bool) -> Option<(K, S)> {
-        self.walk(may, |key, sum| ControlFlow::Break((*key, *sum)))
-    }
-
-    /// Visits in key order the entries that satisfy `may`, as for [`Ranked::first`], until `visit` breaks.
+    /// Visits in key order the entries that satisfy `may`, until `visit` breaks. Subtrees whose merged summary does
+    /// not are skipped: if `may` holds for an entry it must hold for every merged summary that covers it.
     pub(crate) fn walk<B>(
         &self,
         mut may: impl FnMut(&S) -> bool,
         mut visit: impl FnMut(&K, &S) -> ControlFlow<B>,
     ) -> Option<B> {
-        self.walk_below(self.root, self.height, None, &mut may, &mut visit).break_value()
-    }
-
-    /// [`Ranked::walk`] over the keys not less than `from`.
-    pub(crate) fn walk_from<B>(
-        &self,
-        from: &K,
-        mut may: impl FnMut(&S) -> bool,
-        mut visit: impl FnMut(&K, &S) -> ControlFlow<B>,
-    ) -> Option<B> {
-        self.walk_below(self.root, self.height, Some(from), &mut may, &mut visit).break_value()
+        self.walk_below(self.root, self.height, &mut may, &mut visit).break_value()
     }
 
     /// The number of keys less than `key`, which need not be there itself.
@@ -257,12 +242,6 @@ impl<K: Copy + Ord + Default, S: Summary> Ranked<K, S> {
         best
     }
 
-    /// The number of entries that satisfy `any`. A subtree counts as nothing if its merged summary fails `any`, as a
-    /// whole if it satisfies `all`, and is opened otherwise. On a single entry the two must agree.
-    pub(crate) fn count_where(&self, all: impl Fn(&S) -> bool, any: impl Fn(&S) -> bool) -> usize {
-        self.count_below(self.root, self.height, &all, &any)
-    }
-
     /// All entries in key order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (K, S)> {
         // Each level's node and next slot. The last is a leaf exactly when there is one for every level.
@@ -287,39 +266,21 @@ impl<K: Copy + Ord + Default, S: Summary> Ranked<K, S> {
         &self,
         id: usize,
         height: usize,
-        from: Option<&K>,
         may: &mut impl FnMut(&S) -> bool,
         visit: &mut impl FnMut(&K, &S) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         let node = &self.nodes[id];
-        let start = match from {
-            None => 0,
-            Some(from) if height == 0 => node.keys().partition_point(|key| key < from),
-            Some(from) => node.child_for(from),
-        };
-        for at in start..node.len {
+        for at in 0..node.len {
             if !may(&node.sums[at]) {
                 continue;
             }
             if height == 0 {
                 visit(&node.keys[at], &node.sums[at])?;
             } else {
-                // Only the first child can hold keys before `from`.
-                let from = from.filter(|_| at == start);
-                self.walk_below(node.kids[at], height - 1, from, may, visit)?;
+                self.walk_below(node.kids[at], height - 1, may, visit)?;
             }
         }
         ControlFlow::Continue(())
-    }
-
-    fn count_below(&self, id: usize, height: usize, all: &impl Fn(&S) -> bool, any: &impl Fn(&S) -> bool) -> usize {
-        let node = &self.nodes[id];
-        let counted = node.sums().iter().enumerate().map(|(at, sum)| match any(sum) {
-            false => 0,
-            true if height == 0 || all(sum) => node.counts[at],
-            true => self.count_below(node.kids[at], height - 1, all, any),
-        });
-        counted.sum()
     }
 
     fn insert_below(&mut self, id: usize, height: usize, key: K, sum: S) -> Inserted {
@@ -608,18 +569,15 @@ mod tests {
         assert_eq!(tree.rank(&probe), model.range(..probe).count());
 
         let fitting = pairs(&mut model.iter().filter(|(_, room)| room.fits(cpus, gpus)));
-        assert_eq!(tree.first(|room| room.fits(cpus, gpus)), fitting.first().copied());
         let mut seen = Vec::new();
         let all = tree.walk(|room| room.fits(cpus, gpus), |key, room| visit_until(&mut seen, usize::MAX, key, room));
         assert_eq!((all, &seen), (None, &fitting));
 
-        let later: Vec<_> = fitting.iter().copied().filter(|(key, _)| *key >= probe).collect();
-        for limit in [3, usize::MAX] {
+        for limit in [1, 3] {
             let mut seen = Vec::new();
-            let may = |room: &Room| room.fits(cpus, gpus);
-            let stopped = tree.walk_from(&probe, may, |key, room| visit_until(&mut seen, limit, key, room));
-            assert_eq!(seen, later[..later.len().min(limit)]);
-            assert_eq!(stopped, later.get(limit - 1).map(|(key, _)| *key));
+            let stopped = tree.walk(|room| room.fits(cpus, gpus), |key, room| visit_until(&mut seen, limit, key, room));
+            assert_eq!(seen, fitting[..fitting.len().min(limit)]);
+            assert_eq!(stopped, fitting.get(limit - 1).map(|(key, _)| *key));
         }
 
         let mut by_score = pairs(&mut model.iter());
@@ -628,8 +586,6 @@ mod tests {
             let best = tree.top(|room| room.cpus + room.gpus, k);
             assert_eq!(best, by_score[..k.min(by_score.len())]);
         }
-        let enough = model.values().filter(|room| room.cpus >= cpus).count();
-        assert_eq!(tree.count_where(|room| room.fewest_cpus >= cpus, |room| room.cpus >= cpus), enough);
     }
 
     /// Notes the entry and breaks with its key when it is the `limit`th.
@@ -719,14 +675,10 @@ mod tests {
             asked.set(asked.get() + 1);
             yes
         };
-        assert!(tree.first(|room| ask(room.cpus >= 1008)).is_some_and(|(key, _)| key == 1008));
+        assert_eq!(tree.walk(|room| ask(room.cpus >= 1008), |key, _| ControlFlow::Break(*key)), Some(1008));
         assert!(asked.replace(0) <= path);
         let best = tree.top(|room| if ask(true) { room.cpus } else { 0 }, 5);
         assert_eq!(best.iter().map(|(key, _)| *key).collect::<Vec<_>>(), [1008, 2017, 3026, 4035, 5044]);
         assert!(asked.replace(0) <= path * 5);
-        assert_eq!(tree.count_where(|room| room.fewest_cpus >= 1008, |room| ask(room.cpus >= 1008)), 5);
-        assert!(asked.replace(0) <= path * 5);
-        assert_eq!(tree.count_where(|room| room.fewest_cpus < u64::MAX, |room| ask(room.cpus < u64::MAX)), tree.len());
-        assert!(asked.replace(0) <= CAP);
     }
 }

@@ -344,7 +344,10 @@ fn put_spots(class: &mut super::Class, before: &[(u8, SpotKey)], after: &[(u8, S
         }
     }
     for ((lens, key), reach) in after.iter().zip(reaches) {
-        class.shelf_mut(*lens).insert(*key, *reach);
+        let shelf = class.shelf_mut(*lens);
+        if !before.contains(&(*lens, *key)) || !shelf.replace(key, *reach) {
+            shelf.insert(*key, *reach);
+        }
     }
 }
 
