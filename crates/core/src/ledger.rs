@@ -128,6 +128,10 @@ pub struct Ledger<Q> {
     held: Q,
     releasing: Q,
     promised: Q,
+    /// Of what is releasing: what nobody new may count on.
+    stuck: Q,
+    /// How many claims shut others out.
+    exclusive: u32,
     claims: SmallVec<[Claim<Q>; 2]>,
 }
 
@@ -136,7 +140,8 @@ impl<Q: Quantity> Ledger<Q> {
     #[must_use]
     pub fn new(capacity: Q) -> Self {
         let zero = Q::default();
-        Self { capacity, foreign: zero, held: zero, releasing: zero, promised: zero, claims: SmallVec::new() }
+        let claims = SmallVec::new();
+        Self { capacity, foreign: zero, held: zero, releasing: zero, promised: zero, stuck: zero, exclusive: 0, claims }
     }
 
     /// Does it fit? A claim to hold must keep both lines; a promise only needs the future one.
@@ -153,7 +158,7 @@ impl<Q: Quantity> Ledger<Q> {
         let leaves =
             |claim: &Claim<Q>| (claim.phase == Phase::Releasing && !claim.stuck) || leaving.contains(&claim.slot);
         let concerns = |claim: &&Claim<Q>| phase == Phase::Held || !leaves(claim);
-        if self.claims.iter().filter(concerns).any(|claim| claim.exclusive) {
+        if self.exclusive > 0 && self.claims.iter().filter(concerns).any(|claim| claim.exclusive) {
             return Err(Shortfall::Exclusive);
         }
         let free = match phase {
@@ -213,7 +218,7 @@ impl<Q: Quantity> Ledger<Q> {
         let Some(promise) = self.claim_of(slot).filter(|claim| claim.phase == Phase::Promised) else { return false };
         let alone = |other: &Claim<Q>| other.slot == slot || other.phase == Phase::Promised;
         let now = self.sum([self.held, self.releasing, self.foreign, promise.amount]);
-        now <= u128::from(self.capacity.units()) && (!promise.exclusive || self.claims.iter().all(alone))
+        now <= self.capacity.units() && (!promise.exclusive || self.claims.iter().all(alone))
     }
 
     /// The promise becomes a hold. Callers ask [`Ledger::can_keep`] on all devices of the slot first.
@@ -239,7 +244,7 @@ impl<Q: Quantity> Ledger<Q> {
     /// Whether a line is false.
     #[must_use]
     pub fn is_overcommitted(&self) -> bool {
-        let capacity = u128::from(self.capacity.units());
+        let capacity = self.capacity.units();
         self.sum([self.held, self.releasing, self.foreign]) > capacity
             || self.sum([self.held, self.promised, self.foreign]) > capacity
     }
@@ -255,12 +260,7 @@ impl<Q: Quantity> Ledger<Q> {
     /// What a promise could have: what the future line leaves.
     #[must_use]
     pub fn future_room(&self) -> Q {
-        self.left_after([self.held, self.foreign, self.promised, self.stuck()])
-    }
-
-    fn stuck(&self) -> Q {
-        let stuck = self.claims.iter().filter(|claim| claim.stuck).map(|claim| u128::from(claim.amount.units()));
-        Q::of_units(u64::try_from(stuck.sum::<u128>()).unwrap_or(u64::MAX))
+        self.left_after([self.held, self.foreign, self.promised, self.stuck])
     }
 
     fn future_room_without(&self, leaving: &[SlotKey]) -> Q {
@@ -269,12 +269,7 @@ impl<Q: Quantity> Ledger<Q> {
         }
         let stays = |claim: &&Claim<Q>| claim.phase == Phase::Held && !leaving.contains(&claim.slot);
         let held = self.claims.iter().filter(stays).map(|claim| u128::from(claim.amount.units())).sum::<u128>();
-        self.left_after([
-            Q::of_units(u64::try_from(held).unwrap_or(u64::MAX)),
-            self.foreign,
-            self.promised,
-            self.stuck(),
-        ])
+        self.left_after([Q::of_units(u64::try_from(held).unwrap_or(u64::MAX)), self.foreign, self.promised, self.stuck])
     }
 
     /// Everything claimed or in use, as millionths of the capacity.
@@ -287,7 +282,7 @@ impl<Q: Quantity> Ledger<Q> {
     /// `amount` as millionths of the capacity, rounded down.
     #[must_use]
     pub fn share_of(&self, amount: Q) -> u32 {
-        share(u128::from(amount.units()), self.capacity.units())
+        share(amount.units(), self.capacity.units())
     }
 
     /// The claims, in the order they were made.
@@ -338,15 +333,18 @@ impl<Q: Quantity> Ledger<Q> {
         of(Phase::Held) == u128::from(self.held.units())
             && of(Phase::Releasing) == u128::from(self.releasing.units())
             && of(Phase::Promised) == u128::from(self.promised.units())
+            && self.exclusive as usize == self.claims.iter().filter(|claim| claim.exclusive).count()
+            && self.stuck.units()
+                == self.claims.iter().filter(|claim| claim.stuck).map(|claim| claim.amount.units()).sum::<u64>()
     }
 
-    fn sum<const N: usize>(&self, parts: [Q; N]) -> u128 {
-        parts.iter().map(|part| u128::from(part.units())).sum()
+    // Saturating is safe: a sum that does not fit is more than any capacity.
+    fn sum<const N: usize>(&self, parts: [Q; N]) -> u64 {
+        parts.iter().fold(0, |sum, part| sum.saturating_add(part.units()))
     }
 
     fn left_after<const N: usize>(&self, parts: [Q; N]) -> Q {
-        let left = u128::from(self.capacity.units()).saturating_sub(self.sum(parts));
-        Q::of_units(u64::try_from(left).unwrap_or(u64::MAX))
+        Q::of_units(self.capacity.units().saturating_sub(self.sum(parts)))
     }
 
     fn total_of(&mut self, phase: Phase) -> &mut Q {
@@ -357,10 +355,14 @@ impl<Q: Quantity> Ledger<Q> {
         }
     }
 
-    // Amounts of hostile reports are bounded by the caller (`Device::plausible`), so sums of claims stay far from 2^64.
+    // Amounts of hostile reports are bounded as they come in, so sums of claims stay far from 2^64.
     fn put(&mut self, claim: Claim<Q>) {
         let total = self.total_of(claim.phase);
         *total = Q::of_units(total.units().saturating_add(claim.amount.units()));
+        if claim.stuck {
+            self.stuck = Q::of_units(self.stuck.units().saturating_add(claim.amount.units()));
+        }
+        self.exclusive += u32::from(claim.exclusive);
         self.claims.push(claim);
     }
 
@@ -369,16 +371,23 @@ impl<Q: Quantity> Ledger<Q> {
         let claim = self.claims.remove(position);
         let total = self.total_of(claim.phase);
         *total = Q::of_units(total.units().saturating_sub(claim.amount.units()));
+        if claim.stuck {
+            self.stuck = Q::of_units(self.stuck.units().saturating_sub(claim.amount.units()));
+        }
+        self.exclusive -= u32::from(claim.exclusive);
         Some(claim)
     }
 }
 
-fn share(part: u128, whole: u64) -> u32 {
-    let whole = u128::from(whole);
+fn share(part: u64, whole: u64) -> u32 {
     if whole == 0 {
         return Fraction::WHOLE;
     }
-    u32::try_from(part * u128::from(Fraction::WHOLE) / whole).unwrap_or(u32::MAX)
+    // Up to 18 TB the product fits in 64 bits, where dividing is several times cheaper.
+    match part.checked_mul(u64::from(Fraction::WHOLE)) {
+        Some(product) => u32::try_from(product / whole).unwrap_or(u32::MAX),
+        None => u32::try_from(u128::from(part) * u128::from(Fraction::WHOLE) / u128::from(whole)).unwrap_or(u32::MAX),
+    }
 }
 
 #[cfg(test)]

@@ -30,11 +30,14 @@ pub struct Step {
 pub fn step(state: &mut State, command: &Command, now: Timestamp) -> Step {
     let at = now.max(state.now);
     let mut course = Course { state, at, events: Vec::new(), reports: Vec::new() };
-    course.notice_pause();
-    course.fire_timers();
-    course.settle();
+    // A server that starts begins its timers anew: what was due while it was away is not.
+    if !matches!(command, Command::Start { .. }) {
+        course.notice_pause();
+        course.catch_up();
+    }
     let answer = course.carry_out(command);
     course.settle();
+    course.catch_up();
     course.forget_ended();
     let Course { events, reports, .. } = course;
     state.now = at;
@@ -63,6 +66,14 @@ impl Course<'_> {
         let started = self.state.cluster.is_some();
         if started && self.at.since(self.state.now) > self.state.settings.pause_after {
             self.make_true(Decision::of(vec![Event::TimersRestarted]));
+        }
+    }
+
+    /// What is due happens, and what follows from it, until nothing is due.
+    fn catch_up(&mut self) {
+        while self.state.timers.first_due(self.at).is_some() {
+            self.fire_timers();
+            self.settle();
         }
     }
 

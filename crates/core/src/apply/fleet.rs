@@ -101,7 +101,9 @@ impl State {
         let Some(row) = self.machines.get_mut(key) else { return };
         row.cpu.set_capacity(cpu);
         row.ram.set_capacity(ram);
-        self.agenda.hosts.extend(row.runners.iter().copied());
+        let runners = row.runners.clone();
+        runners.iter().for_each(|runner| self.index.touch_runner(*runner));
+        self.agenda.hosts.extend(runners);
         self.index.touch_host(key);
     }
 
@@ -293,7 +295,7 @@ impl State {
         }
         row.ledger.set_capacity(row.smallest_capacity());
         self.agenda.devices.insert(device);
-        self.index.touch_device(device);
+        self.touch_seats(device);
         let Some(row) = self.runners.get_mut(runner) else { return };
         row.devices.retain(|other| *other != device);
         row.devices.push(device);
@@ -330,6 +332,7 @@ impl State {
             lower_sample: None,
             evictable: Bytes::ZERO,
             evictable_slots: 0,
+            depth: crate::index::Depth::default(),
         };
         let key = self.devices.insert(uuid.clone(), device);
         let instances = self.devices.iter().filter(|(_, other)| other.parent.as_ref() == Some(uuid)).count();
@@ -345,7 +348,14 @@ impl State {
         if let Some(row) = self.devices.get_mut(key) {
             row.instances = row.instances.saturating_add_signed(by);
         }
-        self.index.touch_device(key);
+        self.touch_seats(key);
+    }
+
+    /// A device's size or nature changed: it is part of what its runners are.
+    fn touch_seats(&mut self, device: DeviceKey) {
+        self.index.touch_device(device);
+        let seats = self.devices.get(device).map(|row| row.seats.as_slice()).unwrap_or_default();
+        seats.iter().for_each(|row| self.index.touch_runner(row.runner));
     }
 
     pub(super) fn on_detached(&mut self, runner: &RunnerId, uuid: &DeviceUuid) {
@@ -364,7 +374,7 @@ impl State {
         row.seats.retain(|seat| seat.runner != runner);
         if !row.seats.is_empty() {
             row.ledger.set_capacity(row.smallest_capacity());
-            self.index.touch_device(device);
+            self.touch_seats(device);
             self.agenda.devices.insert(device);
         }
         self.bury_device(device);

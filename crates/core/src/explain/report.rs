@@ -403,15 +403,42 @@ fn nearest(
     }
     places.sort_by_key(|(rank, ..)| *rank);
     places.truncate(most);
-    if count.get() == 1 && !places.is_empty() {
+    if lens.is_of_devices() && !places.is_empty() {
         return places.into_iter().map(|(_, runner, device)| (runner, device)).collect();
     }
-    let runners = places.into_iter().map(|(_, runner, _)| runner);
-    let mut devices: Vec<_> = runners.flat_map(|runner| devices_of(state, runner)).take(most).collect();
+    let runners: Vec<RunnerKey> = places.into_iter().map(|(_, runner, _)| runner).collect();
+    let mut devices = best_of_each(state, &runners, count, by_room, most);
     if devices.is_empty() {
         devices = shut_devices(state, demand, most);
     }
     devices
+}
+
+/// As many devices of each runner as a slot needs, the nearest first; then the rest of them.
+fn best_of_each(
+    state: &State,
+    runners: &[RunnerKey],
+    count: GpuCount,
+    by_room: bool,
+    most: usize,
+) -> Vec<(RunnerKey, DeviceKey)> {
+    let (mut best, mut rest) = (Vec::with_capacity(most), Vec::new());
+    for runner in runners {
+        let mut devices = devices_of(state, *runner);
+        devices.sort_by_key(|(_, device)| {
+            let depth = state.devices.get(*device).map(|row| row.depth).unwrap_or_default();
+            (!depth.open, if by_room { u64::MAX - depth.room } else { u64::from(depth.share) })
+        });
+        let enough = usize::from(count.get()).max(1).min(devices.len());
+        rest.extend_from_slice(&devices[enough..]);
+        best.extend_from_slice(&devices[..enough]);
+        if best.len() >= most {
+            break;
+        }
+    }
+    best.extend(rest);
+    best.truncate(most);
+    best
 }
 
 fn devices_of(state: &State, runner: RunnerKey) -> Vec<(RunnerKey, DeviceKey)> {

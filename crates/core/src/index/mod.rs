@@ -16,7 +16,7 @@ use berth_domain::{GpuName, LabelKey, LabelValue, ModelSpec, Placement, PoolName
 use smallvec::SmallVec;
 
 pub(crate) use ranked::Ranked;
-pub(crate) use reach::{Count, Gain, Reach, Soon, SpotKey, VictimKey, Wish};
+pub(crate) use reach::{Count, Depth, Gain, Reach, Soon, SpotKey, VictimKey, Wish};
 
 use crate::reason::Exclusion;
 use crate::table::{ClassKey, DeviceKey, Key, MachineKey, RunnerKey};
@@ -26,6 +26,14 @@ use crate::table::{ClassKey, DeviceKey, Key, MachineKey, RunnerKey};
 pub(crate) struct Lens {
     pub(crate) count: u16,
     pub(crate) placement: Placement,
+}
+
+impl Lens {
+    /// Whether its places are devices. To pack one GPU the tightest of all devices is looked for, wherever it is; for
+    /// everything else a runner's best is enough to know.
+    pub(crate) fn is_of_devices(self) -> bool {
+        self.count == 1 && self.placement == Placement::Pack
+    }
 }
 
 /// What tells classes apart.

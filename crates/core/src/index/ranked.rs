@@ -24,7 +24,7 @@ const MERGED: usize = CAP * 3 / 4;
 
 /// What a subtree knows of its entries. `merge` must be associative and commutative, with `Default` as its identity,
 /// because the tree merges in whatever groups its nodes happen to have.
-pub(crate) trait Summary: Copy + Default {
+pub(crate) trait Summary: Copy + Default + PartialEq {
     /// Widens `self` to cover `other` too.
     fn merge(&mut self, other: &Self);
 }
@@ -138,6 +138,14 @@ impl<K: Copy + Ord + Default, S: Summary> Node<K, S> {
     }
 }
 
+/// What became of a new summary.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Replaced {
+    Missing,
+    Same,
+    Changed,
+}
+
 impl<K: Copy + Ord + Default, S: Summary> Default for Ranked<K, S> {
     fn default() -> Self {
         Self::new()
@@ -164,7 +172,7 @@ impl<K: Copy + Ord + Default, S: Summary> Ranked<K, S> {
 
     /// Removes `key`; `false` if it is not there.
     pub(crate) fn remove(&mut self, key: &K) -> bool {
-        let removed = self.change_below(self.root, self.height, key, None);
+        let removed = self.remove_below(self.root, self.height, key);
         while self.height > 0 && self.nodes[self.root].len == 1 {
             self.free.push(self.root);
             self.root = self.nodes[self.root].kids[0];
@@ -175,7 +183,7 @@ impl<K: Copy + Ord + Default, S: Summary> Ranked<K, S> {
 
     /// Gives `key` a new summary; `false` if it is not there.
     pub(crate) fn replace(&mut self, key: &K, summary: S) -> bool {
-        self.change_below(self.root, self.height, key, Some(summary))
+        self.replace_below(self.root, self.height, key, summary) != Replaced::Missing
     }
 
     /// The number of entries.
@@ -325,25 +333,46 @@ impl<K: Copy + Ord + Default, S: Summary> Ranked<K, S> {
         Inserted::Split(right)
     }
 
-    /// Gives `key` the summary, or removes it if there is none; `false` if it is not there.
-    fn change_below(&mut self, id: usize, height: usize, key: &K, sum: Option<S>) -> bool {
+    /// Gives `key` the summary. Once a merged summary comes out as it was, nothing above it changes either.
+    fn replace_below(&mut self, id: usize, height: usize, key: &K, sum: S) -> Replaced {
+        if height == 0 {
+            return match self.nodes[id].keys().binary_search(key) {
+                Ok(at) if self.nodes[id].sums[at] == sum => Replaced::Same,
+                Ok(at) => {
+                    self.nodes[id].sums[at] = sum;
+                    Replaced::Changed
+                }
+                Err(_) => Replaced::Missing,
+            };
+        }
+        let at = self.nodes[id].child_for(key);
+        let replaced = self.replace_below(self.nodes[id].kids[at], height - 1, key, sum);
+        if replaced != Replaced::Changed {
+            return replaced;
+        }
+        let merged = self.nodes[self.nodes[id].kids[at]].merged();
+        if self.nodes[id].sums[at] == merged {
+            return Replaced::Same;
+        }
+        self.nodes[id].sums[at] = merged;
+        Replaced::Changed
+    }
+
+    /// Removes `key`; `false` if it is not there.
+    fn remove_below(&mut self, id: usize, height: usize, key: &K) -> bool {
         if height == 0 {
             let found = self.nodes[id].keys().binary_search(key);
-            match (found, sum) {
-                (Ok(at), Some(sum)) => self.nodes[id].sums[at] = sum,
-                (Ok(at), None) => self.nodes[id].remove(at),
-                (Err(_), _) => {}
+            if let Ok(at) = found {
+                self.nodes[id].remove(at);
             }
             return found.is_ok();
         }
         let at = self.nodes[id].child_for(key);
-        let changed = self.change_below(self.nodes[id].kids[at], height - 1, key, sum);
-        match sum {
-            Some(_) if changed => self.refresh(id, at),
-            None if changed => self.settle(id, height, at),
-            _ => {}
+        let removed = self.remove_below(self.nodes[id].kids[at], height - 1, key);
+        if removed {
+            self.settle(id, height, at);
         }
-        changed
+        removed
     }
 
     /// Follows a removal below the child at `at`: drops the child if it is empty, merges it with a neighbour if both
@@ -429,12 +458,11 @@ mod tests {
     struct Room {
         cpus: u64,
         gpus: u64,
-        fewest_cpus: u64,
     }
 
     impl Room {
         fn of(cpus: u64, gpus: u64) -> Self {
-            Room { cpus, gpus, fewest_cpus: cpus }
+            Room { cpus, gpus }
         }
 
         fn fits(&self, cpus: u64, gpus: u64) -> bool {
@@ -444,7 +472,7 @@ mod tests {
 
     impl Default for Room {
         fn default() -> Self {
-            Room { cpus: 0, gpus: 0, fewest_cpus: u64::MAX }
+            Room { cpus: 0, gpus: 0 }
         }
     }
 
@@ -452,7 +480,6 @@ mod tests {
         fn merge(&mut self, other: &Self) {
             self.cpus = self.cpus.max(other.cpus);
             self.gpus = self.gpus.max(other.gpus);
-            self.fewest_cpus = self.fewest_cpus.min(other.fewest_cpus);
         }
     }
 

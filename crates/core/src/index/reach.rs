@@ -1,11 +1,12 @@
 //! What a subtree of a shelf could give, so that a search can pass over it.
 
 use berth_domain::{Bytes, GpuMemory, Millicores};
+use smallvec::SmallVec;
 
 use super::ranked::Summary;
 use crate::table::{DeviceKey, RunnerKey, SlotKey};
 
-/// A place on a shelf: a device on a runner (one GPU), or a runner (several GPUs, or none). The order is the ranking.
+/// A place on a shelf: a runner, or (to pack one GPU) a device on a runner. The order is the ranking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SpotKey {
     /// Spread: the claimed share. Pack: the room. For several GPUs that of the worst of the best.
@@ -15,7 +16,7 @@ pub(crate) struct SpotKey {
     /// The runner that was known first.
     pub(crate) ordinal: u32,
     pub(crate) runner: RunnerKey,
-    /// Only for one GPU.
+    /// Only to pack one GPU.
     pub(crate) device: DeviceKey,
 }
 
@@ -65,7 +66,7 @@ impl Summary for Reach {
 }
 
 /// What one device could give, soon and later.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Depth {
     pub(crate) share: u32,
     pub(crate) room: u64,
@@ -76,7 +77,8 @@ pub(crate) struct Depth {
     pub(crate) whole: bool,
     pub(crate) whole_later: bool,
     pub(crate) whole_cleared: bool,
-    pub(crate) index: u16,
+    /// Whether it takes anything new.
+    pub(crate) open: bool,
 }
 
 /// What a machine's host could give.
@@ -116,19 +118,20 @@ impl Reach {
         }
     }
 
-    /// `count` devices of one runner.
-    pub(crate) fn of_set(depths: &[Depth], count: usize, host: &HostDepth) -> Self {
-        let whole =
-            |is: fn(&Depth) -> bool| u16::try_from(depths.iter().filter(|depth| is(depth)).count()).unwrap_or(u16::MAX);
+    /// The best `count` devices of one runner.
+    pub(crate) fn of_set(sorted: &SortedDepths, count: usize, host: &HostDepth) -> Self {
+        let nth = |values: &[u64]| count.checked_sub(1).and_then(|position| values.get(position)).copied().unwrap_or(0);
+        let share =
+            |values: &[u32]| count.checked_sub(1).and_then(|position| values.get(position)).copied().unwrap_or(0);
         Self {
-            room: nth_largest(depths, count, |depth| depth.room),
-            later: nth_largest(depths, count, |depth| depth.later),
-            cleared: nth_largest(depths, count, |depth| depth.cleared),
-            room_share: nth_largest(depths, count, |depth| depth.room_share),
-            cleared_share: nth_largest(depths, count, |depth| depth.cleared_share),
-            whole: whole(|depth| depth.whole),
-            whole_later: whole(|depth| depth.whole_later),
-            whole_cleared: whole(|depth| depth.whole_cleared),
+            room: nth(&sorted.room),
+            later: nth(&sorted.later),
+            cleared: nth(&sorted.cleared),
+            room_share: share(&sorted.room_share),
+            cleared_share: share(&sorted.cleared_share),
+            whole: sorted.whole,
+            whole_later: sorted.whole_later,
+            whole_cleared: sorted.whole_cleared,
             ..Self::of_host(host)
         }
     }
@@ -168,17 +171,53 @@ pub(crate) struct Wish {
     pub(crate) ram: Bytes,
 }
 
-fn nth_largest<T: Copy + Ord + Default>(depths: &[Depth], count: usize, value: fn(&Depth) -> T) -> T {
-    let mut values: smallvec::SmallVec<[T; 16]> = depths.iter().map(value).collect();
-    values.sort_unstable();
-    values.len().checked_sub(count).map_or_else(T::default, |position| values[position])
+/// What the devices of a runner could give, best first in each respect.
+#[derive(Debug, Default)]
+pub(crate) struct SortedDepths {
+    /// Least claimed first, each with its index.
+    pub(crate) share: SmallVec<[(u32, u16); 8]>,
+    pub(crate) room: SmallVec<[u64; 8]>,
+    later: SmallVec<[u64; 8]>,
+    cleared: SmallVec<[u64; 8]>,
+    room_share: SmallVec<[u32; 8]>,
+    cleared_share: SmallVec<[u32; 8]>,
+    whole: u16,
+    whole_later: u16,
+    whole_cleared: u16,
 }
 
-/// The `count` least claimed shares' largest: what a set of that many devices is at best.
-pub(crate) fn best_share(depths: &[Depth], count: usize) -> u32 {
-    let mut shares: smallvec::SmallVec<[u32; 16]> = depths.iter().map(|depth| depth.share).collect();
-    shares.sort_unstable();
-    count.checked_sub(1).and_then(|position| shares.get(position)).copied().unwrap_or(u32::MAX)
+impl SortedDepths {
+    pub(crate) fn of(depths: impl Iterator<Item = (u16, Depth)>) -> Self {
+        let mut sorted = Self::default();
+        for (index, depth) in depths {
+            sorted.share.push((depth.share, index));
+            sorted.room.push(depth.room);
+            sorted.later.push(depth.later);
+            sorted.cleared.push(depth.cleared);
+            sorted.room_share.push(depth.room_share);
+            sorted.cleared_share.push(depth.cleared_share);
+            sorted.whole += u16::from(depth.whole);
+            sorted.whole_later += u16::from(depth.whole_later);
+            sorted.whole_cleared += u16::from(depth.whole_cleared);
+        }
+        sorted.share.sort_unstable();
+        for values in [&mut sorted.room, &mut sorted.later, &mut sorted.cleared] {
+            values.sort_unstable_by(|a, b| b.cmp(a));
+        }
+        for values in [&mut sorted.room_share, &mut sorted.cleared_share] {
+            values.sort_unstable_by(|a, b| b.cmp(a));
+        }
+        sorted
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.room.len()
+    }
+
+    /// The claimed share (and index) of the worst of the `count` least claimed: what a set of that many is at best.
+    pub(crate) fn best_share(&self, count: usize) -> (u32, u16) {
+        count.checked_sub(1).and_then(|position| self.share.get(position)).copied().unwrap_or((u32::MAX, 0))
+    }
 }
 
 /// An idle slot on a device, cheapest first: fewest bytes, then longest idle, then the oldest.

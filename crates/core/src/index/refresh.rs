@@ -6,8 +6,8 @@ use std::sync::Arc;
 use berth_domain::{Bytes, Fraction, Placement};
 use smallvec::SmallVec;
 
-use super::reach::{Depth, HostDepth, best_share};
-use super::{ClassTraits, Gain, Lens, Profile, Reach, SpotKey, Standing, Touched, VictimKey};
+use super::reach::{Depth, HostDepth, SortedDepths};
+use super::{ClassTraits, Gain, Profile, Reach, SpotKey, Standing, Touched, VictimKey};
 use crate::ledger::Phase;
 use crate::reason::{Closed, Exclusion};
 use crate::state::{Admission, Device, Liveness, Machine, Runner, State};
@@ -23,31 +23,27 @@ impl State {
             return;
         }
         let touched = std::mem::take(&mut self.index.touched);
-        let Touched { devices, mut runners, hosts, .. } = touched;
-        for machine in hosts {
-            // A host's room is part of every place on it.
-            let of_machine = self.machines.get(machine).map(|machine| machine.runners.clone()).unwrap_or_default();
-            of_machine.into_iter().for_each(|runner| push_new(&mut runners, runner));
-        }
+        let Touched { devices, runners, hosts, .. } = touched;
         let mut sets = SmallVec::<[RunnerKey; 4]>::new();
+        for machine in hosts {
+            let of_machine = self.machines.get(machine).map(|machine| machine.runners.clone()).unwrap_or_default();
+            of_machine.into_iter().for_each(|runner| push_new(&mut sets, runner));
+        }
+        // A host's room is part of every place on it.
+        if self.index.lenses.iter().any(|lens| lens.is_of_devices()) {
+            sets.iter().for_each(|runner| self.refresh_seats(*runner));
+        }
         for device in devices {
-            let seats: SmallVec<[RunnerKey; 2]> = self
-                .devices
-                .get(device)
-                .map(|device| device.seats.iter().map(|row| row.runner).collect())
-                .unwrap_or_default();
-            for runner in seats.into_iter().filter(|runner| !runners.contains(runner)) {
+            self.refresh_depth(device);
+            let seats = self.devices.get(device).map(|device| device.seats.iter().map(|row| row.runner));
+            let seats: SmallVec<[RunnerKey; 2]> = seats.into_iter().flatten().collect();
+            for runner in seats {
                 self.refresh_seat(runner, device);
                 push_new(&mut sets, runner);
             }
         }
-        for runner in sets {
-            self.refresh_sets(runner);
-            self.refresh_standing(runner);
-        }
-        for runner in runners {
-            self.refresh_runner(runner);
-        }
+        runners.iter().for_each(|runner| self.refresh_runner(*runner));
+        sets.into_iter().filter(|runner| !runners.contains(runner)).for_each(|runner| self.refresh_sets(runner));
     }
 
     /// Makes all shelves anew.
@@ -65,6 +61,7 @@ impl State {
                 seat.spots.clear();
                 seat.victims.clear();
             }
+            self.refresh_depth(device);
         }
         for runner in self.runners.keys() {
             self.refresh_runner(runner);
@@ -88,11 +85,16 @@ impl State {
 
     fn refresh_runner(&mut self, runner: RunnerKey) {
         self.refresh_standing(runner);
+        self.refresh_seats(runner);
+        self.refresh_sets(runner);
+    }
+
+    fn refresh_seats(&mut self, runner: RunnerKey) {
         let devices = self.runners.get(runner).map(|row| row.devices.clone()).unwrap_or_default();
         for device in devices {
+            self.refresh_depth(device);
             self.refresh_seat(runner, device);
         }
-        self.refresh_sets(runner);
     }
 
     fn refresh_standing(&mut self, runner: RunnerKey) {
@@ -198,25 +200,20 @@ impl State {
         }
     }
 
-    /// One device on one runner: its place for one GPU, and the idle slots on it.
+    /// One device on one runner: its place where devices are packed, and the idle slots on it.
     fn refresh_seat(&mut self, runner: RunnerKey, device: DeviceKey) {
         let (Some(row), Some(gpu)) = (self.runners.get(runner), self.devices.get(device)) else { return };
         let (Some(machine), Some(seat)) = (self.machines.get(row.machine), gpu.seat_on(runner)) else { return };
-        if !row.is_open() || gpu.closed().is_some() {
+        if !row.is_open() || !gpu.depth.open {
             return self.put_seat(runner, device, Spots::new(), &[], &[]);
         }
-        let depth = self.depth_of(gpu, seat.seat.index);
-        let reach = Reach::of_device(&depth, &host_depth(machine));
-        let place = |(number, lens): (usize, &Lens)| {
-            let rank = match lens.placement {
-                Placement::Spread => u64::from(depth.share),
-                Placement::Pack => depth.room,
-            };
-            let key = SpotKey { rank, index: depth.index, ordinal: row.ordinal, runner, device };
-            (lens_number(number), key)
-        };
-        let spots: Spots =
-            self.index.lenses.iter().enumerate().filter(|(_, lens)| lens.count == 1).map(place).collect();
+        let lenses = self.index.lenses.iter().enumerate().filter(|(_, lens)| lens.is_of_devices());
+        let key = SpotKey { rank: gpu.depth.room, index: seat.seat.index, ordinal: row.ordinal, runner, device };
+        let spots: Spots = lenses.map(|(number, _)| (lens_number(number), key)).collect();
+        if spots.is_empty() && seat.victims.is_empty() && gpu.evictable_slots == 0 {
+            return;
+        }
+        let reach = Reach::of_device(&gpu.depth, &host_depth(machine));
         let reaches: SmallVec<[Reach; 4]> = spots.iter().map(|_| reach).collect();
         let victims = self.victims_of(gpu, device, runner);
         self.put_seat(runner, device, spots, &reaches, &victims);
@@ -244,48 +241,62 @@ impl State {
         gpu.ledger.claims().iter().filter_map(victim).collect()
     }
 
-    /// A runner's places for several GPUs, and for none.
+    /// A runner's own places: for each lens, the best that its devices could give together.
     fn refresh_sets(&mut self, runner: RunnerKey) {
-        if !self.index.lenses.iter().any(|lens| lens.count != 1) {
-            return;
-        }
         let Some(row) = self.runners.get(runner) else { return };
+        let devices = || row.devices.iter().filter_map(|key| self.devices.get(*key)).filter(|gpu| gpu.depth.open);
+        let any_open = row.devices.is_empty() || devices().next().is_some();
         let Some(machine) = self.machines.get(row.machine).filter(|_| row.is_open()) else {
             return self.put_sets(runner, Spots::new(), &[]);
         };
-        let whole_gpus = row
-            .devices
-            .iter()
-            .filter_map(|key| self.devices.get(*key))
-            .filter(|gpu| !gpu.is_mig() && gpu.closed().is_none());
-        let depths: SmallVec<[Depth; 8]> = whole_gpus.map(|gpu| self.depth_of(gpu, 0)).collect();
+        let index_of = |gpu: &Device| gpu.seat_on(runner).map_or(0, |row| row.seat.index);
+        let with_depth = |gpu: &Device| (index_of(gpu), gpu.depth);
+        let together = SortedDepths::of(devices().filter(|gpu| !gpu.is_mig()).map(with_depth));
+        // MIG instances never work together, but each may be the one.
+        let has_mig = devices().any(Device::is_mig);
+        let single = has_mig.then(|| SortedDepths::of(devices().map(with_depth)));
         let host = host_depth(machine);
         let (mut spots, mut reaches) = (Spots::new(), SmallVec::<[Reach; 4]>::new());
-        for (number, lens) in self.index.lenses.iter().enumerate().filter(|(_, lens)| lens.count != 1) {
+        for (number, lens) in self.index.lenses.iter().enumerate().filter(|(_, lens)| !lens.is_of_devices()) {
             let count = usize::from(lens.count);
-            if count > depths.len() {
+            let sorted = single.as_ref().filter(|_| count == 1).unwrap_or(&together);
+            if count > sorted.len() {
                 continue;
             }
-            let reach = if count == 0 { Reach::of_host(&host) } else { Reach::of_set(&depths, count, &host) };
-            let rank = match (lens.count, lens.placement) {
-                (0, Placement::Spread) => u64::from(host.share),
-                (0, Placement::Pack) => u64::from(Fraction::WHOLE.saturating_sub(host.share)),
-                (_, Placement::Spread) => u64::from(best_share(&depths, count)),
-                (_, Placement::Pack) => reach.room,
+            let reach = if count == 0 { Reach::of_host(&host) } else { Reach::of_set(sorted, count, &host) };
+            let (share, place) = sorted.best_share(count);
+            let (rank, index) = match (lens.count, lens.placement) {
+                (0, Placement::Spread) => (u64::from(host.share), 0),
+                (0, Placement::Pack) => (u64::from(Fraction::WHOLE.saturating_sub(host.share)), 0),
+                (1, Placement::Spread) => (u64::from(share), place),
+                (_, Placement::Spread) => (u64::from(share), 0),
+                (_, Placement::Pack) => (reach.room, 0),
             };
-            let key = SpotKey { rank, index: 0, ordinal: row.ordinal, runner, device: DeviceKey::default() };
+            let key = SpotKey { rank, index, ordinal: row.ordinal, runner, device: DeviceKey::default() };
             spots.push((lens_number(number), key));
             reaches.push(reach);
         }
+        let standing = row.standing.as_ref().map(|(_, standing, _)| *standing);
         self.put_sets(runner, spots, &reaches);
+        if any_open != (standing == Some(Standing::Open)) {
+            self.refresh_standing(runner);
+        }
     }
 
-    pub(crate) fn depth_of(&self, gpu: &Device, index: u16) -> Depth {
+    /// What a device could give now.
+    fn refresh_depth(&mut self, device: DeviceKey) {
+        let Some(depth) = self.devices.get(device).map(|gpu| self.depth_of(gpu)) else { return };
+        if let Some(gpu) = self.devices.get_mut(device) {
+            gpu.depth = depth;
+        }
+    }
+
+    fn depth_of(&self, gpu: &Device) -> Depth {
         let ledger = &gpu.ledger;
         let (room, later) = (ledger.room(), ledger.future_room());
         let cleared = later.saturating_add(gpu.evictable);
         let quiet = ledger.foreign() <= self.settings.exclusive_tolerance;
-        let staying = ledger.claims().iter().filter(|claim| claim.phase != Phase::Releasing).count();
+        let staying = ledger.claims().iter().filter(|claim| claim.phase != Phase::Releasing || claim.stuck).count();
         Depth {
             share: ledger.claimed_share(),
             room: room.get(),
@@ -296,7 +307,7 @@ impl State {
             whole: quiet && ledger.claims().is_empty(),
             whole_later: quiet && staying == 0,
             whole_cleared: quiet && staying <= usize::from(gpu.evictable_slots),
-            index,
+            open: gpu.closed().is_none(),
         }
     }
 

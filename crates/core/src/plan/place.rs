@@ -49,7 +49,7 @@ impl Search<'_> {
         best.map(|(_, site)| site)
     }
 
-    /// Walks the places that might do, best first in each class. One GPU: the places are devices.
+    /// Walks the places that might do, best first in each class.
     pub(super) fn walk_shelves(
         &self,
         count: GpuCount,
@@ -63,7 +63,7 @@ impl Search<'_> {
             |class: &&crate::index::Class| excluded_by(&self.demand.shape.constraints, &class.traits).is_none();
         for class in self.state.index.classes().filter(matching) {
             let Some(shelf) = self.state.index.shelf(class, lens) else { continue };
-            shelf.walk(|reach| reach.may(&wish, soon), |key, _| visit(key, (count.get() == 1).then_some(key.device)));
+            shelf.walk(|reach| reach.may(&wish, soon), |key, _| visit(key, lens.is_of_devices().then_some(key.device)));
         }
     }
 
@@ -248,7 +248,7 @@ pub(crate) fn could_use(search: &Search<'_>, key: RunnerKey) -> bool {
         let free = device.ledger.future_room().saturating_add(device.evictable);
         match ask_of(state, device, need) {
             Ask::Amount(bytes) => bytes <= free,
-            Ask::Whole { .. } => state.depth_of(device, 0).whole_cleared,
+            Ask::Whole { .. } => device.depth.whole_cleared,
         }
     };
     search.demand.shape.counts.iter().any(|(count, needs)| {

@@ -9,7 +9,7 @@ use berth_domain::{
 use smallvec::SmallVec;
 
 use crate::event::{RunnerTraits, Seat};
-use crate::index::{Profile, SpotKey, Standing, VictimKey};
+use crate::index::{Depth, Profile, SpotKey, Standing, VictimKey};
 use crate::ledger::Ledger;
 use crate::reason::Closed;
 use crate::table::{ClassKey, DeviceKey, MachineKey, RunnerKey, SlotKey, WorkloadKey};
@@ -131,6 +131,8 @@ pub(crate) struct Device {
     /// Bytes of idle slots that may be evicted.
     pub(crate) evictable: Bytes,
     pub(crate) evictable_slots: u16,
+    /// What it could give, as the index knows it.
+    pub(crate) depth: Depth,
 }
 
 impl Device {
