@@ -84,14 +84,15 @@ fn check_slots(state: &State) -> Result<(), Violation> {
             "slot {}: its runner does not know it",
             slot.id
         );
-        ensure!(
-            (slot.state == SlotState::Promised) == state.promised.contains(&(slot.number, key)),
-            "slot {}: promised or not",
-            slot.id
-        );
+        ensure!((slot.state == SlotState::Promised) == is_noted(state, key, slot), "slot {}: promised or not", slot.id);
         check_starts(state, key, slot)?;
     }
     Ok(())
+}
+
+fn is_noted(state: &State, key: SlotKey, slot: &Slot) -> bool {
+    let promised = slot.model.and_then(|model| state.promised.get(&model));
+    promised.is_some_and(|promised| promised.contains(&(slot.number, key)))
 }
 
 fn has_distinct_devices(slot: &Slot) -> bool {

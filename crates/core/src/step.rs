@@ -99,7 +99,10 @@ impl Course<'_> {
     }
 
     fn settle(&mut self) {
+        let mut decisions = 0u32;
         while let Some(decision) = settle::next(self.state, self.at) {
+            decisions += 1;
+            debug_assert!(decisions < 200_000, "settling goes round in circles: {:?}", decision.events);
             self.make_true(decision);
         }
     }

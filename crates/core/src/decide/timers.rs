@@ -113,7 +113,7 @@ fn stop_stall(state: &State, key: SlotKey, now: Timestamp) -> Vec<Event> {
     let mut events = Vec::new();
     let on_its_devices = |other: &Slot| other.gpus.iter().any(|gpu| slot.on(gpu.device).is_some());
     let same_host = |other: &Slot| other.runner == slot.runner && (slot.cpu.get() > 0 || !slot.ram.is_zero());
-    for promised in state.promised.iter().filter_map(|(_, key)| state.slots.get(*key)) {
+    for promised in state.promised.values().flatten().filter_map(|(_, key)| state.slots.get(*key)) {
         if on_its_devices(promised) || same_host(promised) {
             retire(state, promised, StopReason::Abandoned, now, &mut events);
         }

@@ -12,8 +12,13 @@ use crate::table::{DeviceKey, RunnerKey, SlotKey};
 
 /// Devices looked at before the cheapest plan so far is taken.
 const DEVICE_BUDGET: u32 = 64;
-/// Victim sets tried on one runner before a good set is taken for the best.
-const SET_BUDGET: usize = 512;
+/// Devices looked at in vain before it is taken for granted that nothing can be made to fit. The index rules out
+/// nearly all such devices; what it cannot know is whose idle slots they are.
+const VAIN_BUDGET: u32 = 1024;
+/// Victim sets tried on one device or runner before a good set is taken for the best.
+const SET_BUDGET: usize = 256;
+/// With more idle slots than this on a runner, sets are built device by device.
+const FEW_SLOTS: usize = 8;
 
 /// What an eviction costs. The field order is the ranking.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,19 +58,24 @@ impl Search<'_> {
 
     /// One GPU, one victim: the first on the shelf of victims whose going is enough.
     fn evict_one(&self, count: GpuCount, need: GpuMemory) -> Option<Priced> {
-        let mut best: Option<Priced> = None;
+        let (mut best, mut vain): (Option<Priced>, u32) = (None, 0);
         for class in self.state.index.classes() {
             if excluded_by(&self.demand.shape.constraints, &class.traits).is_some() {
                 continue;
             }
             let found = class.victims.walk(
                 |gain| gain.may(need),
-                |victim, _| match self.price(victim.runner, Some(victim.device), count, &[need], &[victim.slot]) {
-                    Some(priced) => ControlFlow::Break(priced),
-                    None => ControlFlow::Continue(()),
+                |victim, _| {
+                    self.count_examined(1);
+                    vain += 1;
+                    match self.price(victim.runner, Some(victim.device), count, &[need], &[victim.slot]) {
+                        Some(priced) => ControlFlow::Break(Some(priced)),
+                        None if vain >= VAIN_BUDGET => ControlFlow::Break(None),
+                        None => ControlFlow::Continue(()),
+                    }
                 },
             );
-            cheaper(&mut best, found);
+            cheaper(&mut best, found.flatten());
         }
         best
     }
@@ -76,8 +86,9 @@ impl Search<'_> {
         if self.demand.shape.constraints.gpu_uuids.is_empty() {
             self.walk_shelves(count, needs, Soon::Cleared, |key, device| {
                 cheaper(best, self.cheapest_on(key.runner, device, count, needs));
-                let spent = self.examined.get() - start >= DEVICE_BUDGET;
-                if spent && best.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                let budget = if best.is_some() { DEVICE_BUDGET } else { VAIN_BUDGET };
+                let spent = self.examined.get() - start >= budget;
+                if spent { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
         } else {
             for runner in self.pinned_runners() {
@@ -86,7 +97,7 @@ impl Search<'_> {
         }
     }
 
-    /// The cheapest victims on one runner (or one device of it): sets of one, then of two, and so on.
+    /// The cheapest victims on one runner (or one device of it).
     fn cheapest_on(
         &self,
         key: RunnerKey,
@@ -95,12 +106,42 @@ impl Search<'_> {
         needs: &[GpuMemory],
     ) -> Option<Priced> {
         let runner = self.state.runners.get(key).filter(|row| row.is_open())?;
-        let candidates = self.candidates(key, runner, only, count);
+        let devices = self.usable_devices(key, runner, only, count);
+        self.count_examined(devices.len());
+        let host_is_short = !self.host_fits(runner, Soon::Later, &[]);
+        if let ([need], false) = (needs, host_is_short) {
+            let mut best = None;
+            for device in devices {
+                let candidates = self.candidates(runner, &[device], false);
+                cheaper(&mut best, self.cheapest_of(key, Some(device), count, &[*need], &candidates));
+            }
+            return best;
+        }
+        let candidates = self.candidates(runner, &devices, host_is_short);
         self.price(key, only, count, needs, &candidates)?;
+        let one_by_one = (candidates.len() > FEW_SLOTS).then(|| self.device_by_device(key, runner, &devices, needs));
+        match one_by_one.flatten().filter(|_| !host_is_short) {
+            Some(set) => {
+                self.price(key, only, count, needs, &self.spare_what_is_not_needed(key, only, count, needs, set))
+            }
+            None => self.cheapest_of(key, only, count, needs, &candidates),
+        }
+    }
+
+    /// The cheapest of these: sets of one, then of two, and so on.
+    fn cheapest_of(
+        &self,
+        key: RunnerKey,
+        only: Option<DeviceKey>,
+        count: GpuCount,
+        needs: &[GpuMemory],
+        candidates: &[SlotKey],
+    ) -> Option<Priced> {
+        self.price(key, only, count, needs, candidates)?;
         let mut tried = 0;
         for size in 1..=candidates.len() {
             let mut cheapest: Option<Priced> = None;
-            let finished = each_subset(&candidates, size, &mut |set| {
+            let finished = each_subset(candidates, size, &mut |set| {
                 tried += 1;
                 cheaper(&mut cheapest, self.price(key, only, count, needs, set));
                 tried < SET_BUDGET
@@ -112,7 +153,40 @@ impl Search<'_> {
                 break;
             }
         }
-        self.price(key, only, count, needs, &self.spare_what_is_not_needed(key, only, count, needs, candidates))
+        let set = self.spare_what_is_not_needed(key, only, count, needs, candidates.to_vec());
+        self.price(key, only, count, needs, &set)
+    }
+
+    /// Victims for several GPUs where there are many: the devices that are cheapest to clear, each by itself.
+    fn device_by_device(
+        &self,
+        key: RunnerKey,
+        runner: &Runner,
+        devices: &[DeviceKey],
+        needs: &[GpuMemory],
+    ) -> Option<Vec<SlotKey>> {
+        let most = *needs.iter().max()?;
+        let one = GpuCount::new(1);
+        let mut prices: Vec<(Cost, SmallVec<[SlotKey; 2]>)> = Vec::new();
+        let mut free = 0;
+        for device in devices {
+            if self.check_device(*device, most, crate::ledger::Phase::Promised, &[]).is_ok() {
+                free += 1;
+                continue;
+            }
+            let candidates = self.candidates(runner, &[*device], false);
+            let priced = self.cheapest_of(key, Some(*device), one, &[most], &candidates);
+            prices.extend(priced.map(|(cost, site)| (cost, site.victims)));
+        }
+        prices.sort_by(|a, b| a.0.cmp(&b.0));
+        let wanted = needs.len().saturating_sub(free);
+        if prices.len() < wanted {
+            return None;
+        }
+        let mut set: Vec<SlotKey> = prices.into_iter().take(wanted).flat_map(|(_, victims)| victims).collect();
+        set.sort_unstable();
+        set.dedup();
+        Some(set)
     }
 
     /// From all that may go, lets the most recently used stay as long as the plan still fits.
@@ -135,14 +209,13 @@ impl Search<'_> {
         set
     }
 
-    /// Slots that may go for this demand, cheapest first.
-    fn candidates(&self, key: RunnerKey, runner: &Runner, only: Option<DeviceKey>, count: GpuCount) -> Vec<SlotKey> {
-        let devices = self.usable_devices(key, runner, only, count);
-        self.count_examined(devices.len());
+    /// Slots that may go for this demand, cheapest first; those without a claim on its devices only for their CPU and
+    /// RAM.
+    fn candidates(&self, runner: &Runner, devices: &[DeviceKey], host_is_short: bool) -> Vec<SlotKey> {
         let on_devices = devices.iter().filter_map(|device| self.state.devices.get(*device));
         let mut slots: Vec<SlotKey> =
             on_devices.flat_map(|device| device.ledger.claims().iter().map(|claim| claim.slot)).collect();
-        if self.demand.shape.cpu.get() > 0 || !self.demand.shape.ram.is_zero() {
+        if host_is_short {
             let runners =
                 self.state.machines.get(runner.machine).map(|machine| machine.runners.as_slice()).unwrap_or_default();
             slots.extend(
@@ -152,11 +225,11 @@ impl Search<'_> {
                     .flat_map(|row| row.slots.iter().copied()),
             );
         }
+        slots.retain(|slot| self.state.slots.get(*slot).is_some_and(|row| self.may_go(row)));
         let price =
             |slot: &SlotKey| self.state.slots.get(*slot).map(|row| (row.total_bytes(), row.idle_since, row.number));
         slots.sort_unstable_by_key(price);
         slots.dedup();
-        slots.retain(|slot| self.state.slots.get(*slot).is_some_and(|row| self.may_go(row)));
         slots
     }
 
@@ -207,9 +280,6 @@ impl Search<'_> {
             return None;
         }
         let devices = self.usable_devices(key, runner, only, count);
-        if only.is_some() {
-            self.count_examined(1);
-        }
         let (claims, _) = self.assign(&devices, needs, Soon::Later, victims)?;
         let cost = Cost {
             victims: rows.len(),

@@ -129,13 +129,6 @@ pub(crate) fn plan_slot(state: &State, demand: Demand<'_>) -> Plan {
     Plan { choice, examined: search.examined.get(), spared_own: search.spared_own.get() }
 }
 
-/// Where a slot would fit without waiting for anybody.
-pub(crate) fn site_now(state: &State, demand: Demand<'_>) -> Option<(Site, u32)> {
-    let search = Search::new(state, demand);
-    let site = search.place(Soon::Now)?;
-    Some((site, search.examined.get()))
-}
-
 impl<'a> Search<'a> {
     pub(crate) fn new(state: &'a State, demand: Demand<'a>) -> Self {
         let avoid = Cell::new(demand.avoid);

@@ -90,6 +90,19 @@ impl Search<'_> {
         }
     }
 
+    /// Whether a slot would fit on this runner without waiting for anybody.
+    pub(crate) fn fits_now_on(&self, runner: RunnerKey) -> bool {
+        let matches = self.state.runners.get(runner).and_then(|row| self.state.index.class(row.standing.as_ref()?.0));
+        let constraints = &self.demand.shape.constraints;
+        matches.is_some_and(|class| excluded_by(constraints, &class.traits).is_none())
+            && self
+                .demand
+                .shape
+                .counts
+                .iter()
+                .any(|(count, needs)| self.place_on(runner, *count, needs, Soon::Now).is_some())
+    }
+
     /// The best devices of this very runner.
     pub(super) fn place_on(&self, runner: RunnerKey, count: GpuCount, needs: &[GpuMemory], soon: Soon) -> Option<Site> {
         self.rank_runner(runner, None, count, needs, soon).map(|(_, site)| site)

@@ -1,30 +1,56 @@
 //! Promises: kept when the memory is proven free, oldest first; taken back when their device is no good, or when the
 //! work fits elsewhere now.
 
-use berth_domain::Timestamp;
+use std::collections::BTreeSet;
 
+use berth_domain::{SlotState, Timestamp};
+
+use super::room::touched_runners;
 use crate::decide::{Decision, retire};
 use crate::event::Event;
-use crate::ledger::Quantity;
-use crate::plan::{self, Demand};
+use crate::ledger::{Phase, Quantity};
+use crate::plan::{Demand, Search};
 use crate::reason::StopReason;
 use crate::state::{Slot, State};
-use crate::table::SlotKey;
+use crate::table::{RunnerKey, SlotKey};
 
 pub(super) fn next(state: &State, now: Timestamp) -> Option<Decision> {
-    if state.agenda.devices.is_empty() && state.agenda.hosts.is_empty() && state.agenda.runners.is_empty() {
+    if state.promised.is_empty() {
         return None;
     }
-    state.promised.iter().find_map(|(_, key)| {
-        let slot = state.slots.get(*key)?;
+    let touched = touched_promises(state);
+    let kept_or_taken_back = touched.into_iter().find_map(|(_, key)| {
+        let slot = state.slots.get(key)?;
         if !is_sound(state, slot) {
             return Some(withdraw(state, slot, now));
         }
-        if can_keep(state, *key, slot) {
-            return Some(keep(state, slot));
-        }
-        fits_elsewhere(state, slot).then(|| withdraw(state, slot, now))
-    })
+        can_keep(state, key, slot).then(|| keep(state, slot))
+    });
+    kept_or_taken_back.or_else(|| move_one(state, now))
+}
+
+/// Promises on what the agenda names, oldest first.
+fn touched_promises(state: &State) -> BTreeSet<(u64, SlotKey)> {
+    let devices = state.agenda.devices.iter().filter_map(|device| state.devices.get(*device));
+    let on_devices = devices
+        .flat_map(|device| device.ledger.claims())
+        .filter(|claim| claim.phase == Phase::Promised)
+        .map(|claim| claim.slot);
+    let runners =
+        state.agenda.runners.iter().chain(&state.agenda.hosts).filter_map(|runner| state.runners.get(*runner));
+    let on_runners = runners.flat_map(|runner| runner.slots.iter().copied());
+    let promised =
+        |key: SlotKey| Some((state.slots.get(key).filter(|slot| slot.state == SlotState::Promised)?.number, key));
+    on_devices.chain(on_runners).filter_map(promised).collect()
+}
+
+/// A promise whose work could start now on a runner that was touched. The first of each model speaks for the rest.
+fn move_one(state: &State, now: Timestamp) -> Option<Decision> {
+    let runners = touched_runners(state);
+    let firsts = state.promised.values().filter_map(|promised| promised.first());
+    let mut movable =
+        firsts.filter_map(|(_, key)| state.slots.get(*key)).filter(|slot| fits_elsewhere(state, slot, &runners));
+    movable.next().map(|slot| withdraw(state, slot, now))
 }
 
 /// Whether its runner and devices may still be built on.
@@ -52,13 +78,12 @@ fn keep(state: &State, slot: &Slot) -> Decision {
     Decision::of(vec![Event::PromiseKept { slot: slot.id, granted }])
 }
 
-/// Whether whoever it was promised to could start now on another place.
-fn fits_elsewhere(state: &State, slot: &Slot) -> bool {
-    let demand = match state.workloads_of(slot).first() {
-        Some(workload) => Demand::of_workload(state, *workload),
-        None => return false,
-    };
-    demand.is_some_and(|demand| plan::site_now(state, demand).is_some())
+/// Whether whoever it was promised to could start now on one of these runners.
+fn fits_elsewhere(state: &State, slot: &Slot, runners: &BTreeSet<RunnerKey>) -> bool {
+    let first = state.workloads_of(slot).first().copied();
+    let Some(demand) = first.and_then(|workload| Demand::of_workload(state, workload)) else { return false };
+    let search = Search::new(state, demand);
+    runners.iter().any(|runner| search.fits_now_on(*runner))
 }
 
 fn withdraw(state: &State, slot: &Slot, now: Timestamp) -> Decision {

@@ -1,8 +1,7 @@
 //! Leases that an existing slot can take, and the first in order of a model that changed.
 
-use berth_domain::{SlotState, Timestamp, WorkloadEnd, WorkloadKind};
+use berth_domain::{Timestamp, WorkloadEnd, WorkloadKind};
 
-use super::starts;
 use crate::decide::{self, Decision};
 use crate::event::Event;
 use crate::explain::{self, Outcome};
@@ -12,30 +11,17 @@ use crate::state::State;
 use crate::table::ModelKey;
 
 pub(super) fn look_at(state: &State, key: ModelKey, now: Timestamp) -> Option<Decision> {
-    retire_old(state, key, now)
-        .or_else(|| try_head(state, key, WorkloadKind::Lease, now))
-        .or_else(|| try_head(state, key, WorkloadKind::Job, now))
-}
-
-/// Slots of an old revision, or of a deleted model, finish and go.
-fn retire_old(state: &State, key: ModelKey, now: Timestamp) -> Option<Decision> {
-    let model = state.models.get(key)?;
-    if u32::try_from(model.slots.len()).is_ok_and(|slots| slots == model.live) {
-        return None;
-    }
-    let old = |slot: &&crate::table::SlotKey| {
-        state
-            .slots
-            .get(**slot)
-            .is_some_and(|row| row.revision != model.revision || model.deleted || row.state == SlotState::Draining)
-    };
-    model.slots.iter().filter(old).find_map(|slot| starts::look_at(state, *slot, now))
+    try_head(state, key, WorkloadKind::Lease, now).or_else(|| try_head(state, key, WorkloadKind::Job, now))
 }
 
 fn try_head(state: &State, key: ModelKey, kind: WorkloadKind, now: Timestamp) -> Option<Decision> {
     let head = state.head(key, kind)?.workload;
     let row = state.workloads.get(head)?;
     let demand = Demand::of_workload(state, head)?;
+    if demand.model.deleted {
+        let (end, cause) = (WorkloadEnd::Cancelled, Cause::ModelDeleted);
+        return Some(Decision::of(vec![Event::WorkloadEnded { workload: row.id, end, cause }]));
+    }
     let plan = plan::plan(state, demand);
     let plan = Plan { choice: settled_choice(plan.choice), ..plan };
     match &plan.choice {

@@ -22,7 +22,8 @@ pub(super) fn next(state: &State, now: Timestamp) -> Option<Decision> {
         .or_else(|| state.understaffed.iter().find_map(|model| super::replicas::look_at(state, *model, now)))
 }
 
-fn touched_runners(state: &State) -> BTreeSet<RunnerKey> {
+/// Runners that the agenda names, by themselves or by their devices.
+pub(super) fn touched_runners(state: &State) -> BTreeSet<RunnerKey> {
     let devices = state.agenda.devices.iter().filter_map(|device| state.devices.get(*device));
     let seats = devices.flat_map(|device| device.seats.iter().map(|row| row.runner));
     seats.chain(state.agenda.hosts.iter().copied()).collect()
@@ -38,7 +39,7 @@ fn of_shape(state: &State, shape: ShapeKey, runners: &BTreeSet<RunnerKey>, now: 
     let row = state.shapes.get(shape)?;
     for (entry, model, kind) in &row.heads {
         let Some(model) = state.models.get(*model) else { continue };
-        if *kind == WorkloadKind::Lease && !model.may_grow() {
+        if model.deleted || (*kind == WorkloadKind::Lease && !model.may_grow()) {
             continue;
         }
         let Some(demand) = Demand::of_workload(state, entry.workload) else { continue };

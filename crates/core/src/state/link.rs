@@ -15,17 +15,14 @@ impl State {
         self.link_open(key);
         self.link_evictable(key);
         self.link_slot_timers(key);
+        self.link_promise(key);
         let Some(slot) = self.slots.get(key) else { return };
-        if slot.state == SlotState::Promised {
-            self.promised.insert((slot.number, key));
-        } else {
-            self.promised.remove(&(slot.number, key));
-        }
         let reserved = |device| self.devices.get(device).is_some_and(|device| device.reserved_for.is_some());
         if slot.state == SlotState::Ready && slot.is_idle() && slot.gpus.iter().any(|gpu| reserved(gpu.device)) {
             self.agenda.slots.insert(key);
         }
-        if slot.is_job && slot.job.is_none() {
+        let old = !slot.is_job && !slot.is_stray() && !self.is_current(slot);
+        if old || (slot.is_job && slot.job.is_none()) {
             self.agenda.slots.insert(key);
         }
         if matches!(slot.state, SlotState::Pending | SlotState::Draining | SlotState::Promised | SlotState::Failed) {
@@ -54,6 +51,19 @@ impl State {
         let slots: Vec<SlotKey> =
             self.models.get(model).map(|row| row.slots.iter().copied().collect()).unwrap_or_default();
         slots.into_iter().for_each(|slot| self.link_slot(slot));
+    }
+
+    fn link_promise(&mut self, key: SlotKey) {
+        let Some(slot) = self.slots.get(key) else { return };
+        let Some(model) = slot.model else { return };
+        if slot.state == SlotState::Promised {
+            self.promised.entry(model).or_default().insert((slot.number, key));
+        } else if let Some(promised) = self.promised.get_mut(&model) {
+            promised.remove(&(slot.number, key));
+            if promised.is_empty() {
+                self.promised.remove(&model);
+            }
+        }
     }
 
     fn is_current(&self, slot: &Slot) -> bool {

@@ -8,7 +8,7 @@ mod slot;
 mod timers;
 mod work;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use berth_domain::{
@@ -51,8 +51,8 @@ pub struct State {
     /// Ended workloads, in the order in which they ended.
     pub(crate) ended: std::collections::VecDeque<WorkloadKey>,
     pub(crate) queue: Queue,
-    /// Slots that wait for memory, oldest first.
-    pub(crate) promised: BTreeSet<(u64, SlotKey)>,
+    /// Slots that wait for memory, by model, oldest first.
+    pub(crate) promised: BTreeMap<ModelKey, BTreeSet<(u64, SlotKey)>>,
     /// Models with fewer slots than they must have.
     pub(crate) understaffed: BTreeSet<ModelKey>,
     pub(crate) timers: Timers,
@@ -100,7 +100,7 @@ impl State {
             keys: Lookup::default(),
             ended: std::collections::VecDeque::new(),
             queue: Queue::default(),
-            promised: BTreeSet::new(),
+            promised: BTreeMap::new(),
             understaffed: BTreeSet::new(),
             timers: Timers::default(),
             index: Index::default(),
