@@ -195,8 +195,8 @@ pub enum Event {
     /// It is proven gone.
     StrayReleased { runner: RunnerId, slot: SlotId, proof: Proof, note: Option<ReasonText> },
 
-    /// A workload was taken in.
-    WorkloadSubmitted { workload: WorkloadId, submission: Arc<Submission> },
+    /// A workload was taken in; unless it waits, the next events of the same step give it a slot.
+    WorkloadSubmitted { workload: WorkloadId, submission: Arc<Submission>, waits: bool },
     /// It waits, for this reason.
     WorkloadWaits { workload: WorkloadId, why: WaitReason },
     /// It has a slot.

@@ -106,16 +106,11 @@ fn check_starts(state: &State, key: SlotKey, slot: &Slot) -> Result<(), Violatio
         return Ok(());
     }
     for device in slot.gpus.iter().filter_map(|gpu| state.devices.get(gpu.device)) {
+        let starting = |slot: &Slot| slot.state == SlotState::Starting && !slot.returned;
         let other = |claim: &crate::ledger::Claim<Bytes>| {
-            claim.slot != key
-                && state.slots.get(claim.slot).is_some_and(|slot| {
-                    slot.state == SlotState::Starting
-                        && slot.seen == slot.ready_since.is_none()
-                        && slot.ready_since.is_none()
-                })
+            claim.slot != key && state.slots.get(claim.slot).is_some_and(starting)
         };
-        let both = device.ledger.claims().iter().any(other) && slot.ready_since.is_none();
-        ensure!(!both, "{}: two slots start at once", device.uuid);
+        ensure!(slot.returned || !device.ledger.claims().iter().any(other), "{}: two slots start at once", device.uuid);
     }
     Ok(())
 }
@@ -155,7 +150,8 @@ fn check_models(state: &State) -> Result<(), Violation> {
         let live = slots.clone().filter(|slot| slot.live).count();
         ensure!(u32::try_from(live) == Ok(model.live), "model {}: {live} live, {} counted", model.name, model.live);
         if let Some(max) = model.spec.replicas.max {
-            ensure!(model.live <= max, "model {}: {} slots of at most {max}", model.name, model.live);
+            let returned = slots.clone().any(|slot| slot.returned);
+            ensure!(model.live <= max || returned, "model {}: {} slots of at most {max}", model.name, model.live);
         }
         let open = slots.filter(|slot| slot.open.is_some()).count();
         ensure!(open == model.open.len(), "model {}: {open} open, {} kept", model.name, model.open.len());

@@ -194,6 +194,8 @@ pub enum StopReason {
     Reserved,
     /// It was given up while nobody knew of it.
     Abandoned,
+    /// Its model has more slots than it may have.
+    Surplus,
 }
 
 impl StopReason {
@@ -209,6 +211,7 @@ impl StopReason {
             Self::JobEnded => "job_ended",
             Self::Reserved => "reserved",
             Self::Abandoned => "abandoned",
+            Self::Surplus => "surplus",
         }
     }
 }

@@ -325,7 +325,7 @@ impl State {
             health: GpuHealth::Ok,
             cordoned: false,
             backing_off: false,
-            instances: 0,
+            instances: self.instances.get(uuid).copied().unwrap_or(0),
             reserved_for: None,
             attributed: true,
             baseline: Bytes::ZERO,
@@ -335,19 +335,22 @@ impl State {
             depth: crate::index::Depth::default(),
         };
         let key = self.devices.insert(uuid.clone(), device);
-        let instances = self.devices.iter().filter(|(_, other)| other.parent.as_ref() == Some(uuid)).count();
-        if let Some(row) = self.devices.get_mut(key) {
-            row.instances = u16::try_from(instances).unwrap_or(u16::MAX);
-        }
         self.count_instance(parent, 1);
         key
     }
 
     fn count_instance(&mut self, parent: Option<&DeviceUuid>, by: i16) {
-        let Some(key) = parent.and_then(|uuid| self.devices.key(uuid)) else { return };
+        let Some(parent) = parent else { return };
+        let count = self.instances.get(parent).copied().unwrap_or(0).saturating_add_signed(by);
+        match count {
+            0 => self.instances.remove(parent),
+            count => self.instances.insert(parent.clone(), count),
+        };
+        let Some(key) = self.devices.key(parent) else { return };
         if let Some(row) = self.devices.get_mut(key) {
-            row.instances = row.instances.saturating_add_signed(by);
+            row.instances = count;
         }
+        self.agenda.devices.insert(key);
         self.touch_seats(key);
     }
 

@@ -92,7 +92,9 @@ fn dispatch(state: &mut State, event: &Event, at: Timestamp) {
         Event::StrayCondemned { runner, slot } => state.on_stray_condemned(runner, *slot, at),
         Event::StrayReleased { runner, slot, .. } => state.on_stray_released(runner, *slot),
 
-        Event::WorkloadSubmitted { workload, submission } => state.on_submitted(*workload, submission, at),
+        Event::WorkloadSubmitted { workload, submission, waits } => {
+            state.on_submitted(*workload, submission, *waits, at);
+        }
         Event::WorkloadWaits { workload, why } => state.on_workload(*workload, |row| row.waits = Some(*why)),
         Event::WorkloadAssigned { workload, slot } => state.on_assigned(*workload, *slot, at),
         Event::WorkloadRequeued { workload, cause, not_before } => {

@@ -228,6 +228,9 @@ impl State {
 
     pub(super) fn on_returned(&mut self, id: SlotId, ready: bool, at: Timestamp) {
         let state = if ready { SlotState::Ready } else { SlotState::Starting };
+        if let Some(row) = self.slot(id).map(|(key, _)| key).and_then(|key| self.slots.get_mut(key)) {
+            row.returned = true;
+        }
         self.on_slot_state(id, state, at);
         if let Some((key, _)) = self.slot(id).filter(|_| ready) {
             self.run_assigned(key, at);
@@ -401,6 +404,8 @@ fn blank_slot(id: SlotId, number: u64, runner: RunnerKey, state: SlotState, at: 
         stalled: false,
         since: at,
         restarts: 0,
+        returned: false,
+        armed: 0,
         failure: None,
     }
 }

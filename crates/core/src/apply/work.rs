@@ -12,7 +12,7 @@ use crate::state::{Reservation, State, Timer, Workload};
 use crate::table::{SlotKey, WorkloadKey};
 
 impl State {
-    pub(super) fn on_submitted(&mut self, id: WorkloadId, submission: &Arc<Submission>, at: Timestamp) {
+    pub(super) fn on_submitted(&mut self, id: WorkloadId, submission: &Arc<Submission>, waits: bool, at: Timestamp) {
         let Some(model) = self.models.key(&submission.model) else { return };
         self.counters.workloads += 1;
         let workload = Workload {
@@ -32,13 +32,16 @@ impl State {
             avoid: None,
             since: at,
             queued: None,
+            armed: 0,
             eligible: false,
         };
         let key = self.workloads.insert(id, workload);
         if let Some(idempotency_key) = &submission.idempotency_key {
             self.keys.insert(idempotency_key.clone(), id);
         }
-        self.link_workload(key);
+        if waits {
+            self.link_workload(key);
+        }
     }
 
     /// Changes a workload and everything that follows.

@@ -37,7 +37,8 @@ pub(super) fn submit(
         }
         _ => {}
     }
-    let submitted = Event::WorkloadSubmitted { workload: id, submission: Arc::new(submission.clone()) };
+    let waits = matches!(plan.choice, Choice::Wait(_));
+    let submitted = Event::WorkloadSubmitted { workload: id, submission: Arc::new(submission.clone()), waits };
     let mut decision = assign(state, &demand, plan, id, now);
     decision.events.insert(0, submitted);
     Ok((decision, Answer::Submitted { workload: id, repeated: false }))

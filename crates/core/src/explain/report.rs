@@ -8,6 +8,8 @@ use berth_domain::{
     WorkloadId,
 };
 
+use smallvec::SmallVec;
+
 use super::help::{self, Help};
 use crate::index::{Lens, Standing};
 use crate::ledger::{Ask, Balance, Phase, Shortfall};
@@ -229,8 +231,8 @@ pub(crate) fn report(
 fn explain_site(state: &State, demand: &Demand<'_>, site: &Site, now: Timestamp, report: &mut Report) {
     report.outcome = if site.promised { Outcome::Waiting(WaitReason::Releasing) } else { Outcome::Placed };
     report.runner = state.runners.get(site.runner).map(|runner| runner.id.clone());
-    let verdict = |count: GpuCount| match count.cmp(&site.count) {
-        std::cmp::Ordering::Less => CountVerdict::NoRoom,
+    let verdict = |count: GpuCount, needs: &[GpuMemory]| match count.cmp(&site.count) {
+        std::cmp::Ordering::Less => why_not(state, demand, needs),
         std::cmp::Ordering::Equal => CountVerdict::Chosen,
         std::cmp::Ordering::Greater => CountVerdict::NotNeeded,
     };
@@ -265,14 +267,7 @@ fn explain_site(state: &State, demand: &Demand<'_>, site: &Site, now: Timestamp,
 }
 
 fn explain_nowhere(state: &State, demand: &Demand<'_>, why: WaitReason, now: Timestamp, report: &mut Report) {
-    let fits_some = |needs: &[GpuMemory]| plan::could_ever(state, demand, needs);
-    let verdict = |needs: &[GpuMemory]| if fits_some(needs) { CountVerdict::NoRoom } else { CountVerdict::NeverFits };
-    report.gpu_counts = demand
-        .shape
-        .counts
-        .iter()
-        .map(|(count, needs)| CountTried { count: *count, needed: most(needs), verdict: verdict(needs) })
-        .collect();
+    report.gpu_counts = tried(demand, |_, needs| why_not(state, demand, needs));
     let first_possible =
         demand.shape.counts.iter().zip(&report.gpu_counts).find(|(_, tried)| tried.verdict == CountVerdict::NoRoom);
     let shown = first_possible.map(|(count, _)| count).or(demand.shape.counts.first());
@@ -290,9 +285,17 @@ fn explain_nowhere(state: &State, demand: &Demand<'_>, why: WaitReason, now: Tim
     report.help = help::what_would_help(demand, why, report);
 }
 
-fn tried(demand: &Demand<'_>, verdict: impl Fn(GpuCount) -> CountVerdict) -> Vec<CountTried> {
-    let counts = demand.shape.counts.iter();
-    counts.map(|(count, needs)| CountTried { count: *count, needed: most(needs), verdict: verdict(*count) }).collect()
+fn tried(demand: &Demand<'_>, verdict: impl Fn(GpuCount, &[GpuMemory]) -> CountVerdict) -> Vec<CountTried> {
+    let tried = |(count, needs): &(GpuCount, Vec<GpuMemory>)| CountTried {
+        count: *count,
+        needed: most(needs),
+        verdict: verdict(*count, needs),
+    };
+    demand.shape.counts.iter().map(tried).collect()
+}
+
+fn why_not(state: &State, demand: &Demand<'_>, needs: &[GpuMemory]) -> CountVerdict {
+    if plan::could_ever(state, demand, needs) { CountVerdict::NoRoom } else { CountVerdict::NeverFits }
 }
 
 fn most(needs: &[GpuMemory]) -> Bytes {
@@ -382,6 +385,9 @@ fn nearest(
     most: usize,
 ) -> Vec<(RunnerKey, DeviceKey)> {
     let lens = Lens { count: count.get(), placement: demand.shape.placement };
+    if !demand.shape.constraints.gpu_uuids.is_empty() {
+        return pinned_devices(state, demand, most);
+    }
     let mut places: Vec<(u64, RunnerKey, DeviceKey)> = Vec::with_capacity(most);
     let constraints = &demand.shape.constraints;
     for class in state.index.classes().filter(|class| excluded_by(constraints, &class.traits).is_none()) {
@@ -407,36 +413,46 @@ fn nearest(
         return places.into_iter().map(|(_, runner, device)| (runner, device)).collect();
     }
     let runners: Vec<RunnerKey> = places.into_iter().map(|(_, runner, _)| runner).collect();
-    let mut devices = best_of_each(state, &runners, count, by_room, most);
+    let mut devices = best_of_each(state, demand, &runners, count, by_room, most);
     if devices.is_empty() {
         devices = shut_devices(state, demand, most);
     }
     devices
 }
 
-/// As many devices of each runner as a slot needs, the nearest first; then the rest of them.
+/// As many devices of each runner as a slot needs, the nearest first; where that is too few, the rest of them.
 fn best_of_each(
     state: &State,
+    demand: &Demand<'_>,
     runners: &[RunnerKey],
     count: GpuCount,
     by_room: bool,
     most: usize,
 ) -> Vec<(RunnerKey, DeviceKey)> {
-    let (mut best, mut rest) = (Vec::with_capacity(most), Vec::new());
-    for runner in runners {
-        let mut devices = devices_of(state, *runner);
-        devices.sort_by_key(|(_, device)| {
-            let depth = state.devices.get(*device).map(|row| row.depth).unwrap_or_default();
-            (!depth.open, if by_room { u64::MAX - depth.room } else { u64::from(depth.share) })
-        });
-        let enough = usize::from(count.get()).max(1).min(devices.len());
-        rest.extend_from_slice(&devices[enough..]);
-        best.extend_from_slice(&devices[..enough]);
-        if best.len() >= most {
-            break;
-        }
+    let names = &demand.shape.constraints.gpu_names;
+    let named = |device: &DeviceKey| {
+        names.is_empty() || state.devices.get(*device).is_some_and(|row| names.contains(&row.name))
+    };
+    let nearness = |device: &DeviceKey| {
+        let depth = state.devices.get(*device).map(|row| row.depth).unwrap_or_default();
+        (!depth.open, if by_room { u64::MAX - depth.room } else { u64::from(depth.share) })
+    };
+    let devices_of = |runner: &RunnerKey| {
+        let devices = state.runners.get(*runner).map(|row| row.devices.as_slice()).unwrap_or_default();
+        devices.iter().copied().filter(named).collect::<SmallVec<[DeviceKey; 8]>>()
+    };
+    let enough = usize::from(count.get()).max(1);
+    let mut best: Vec<(RunnerKey, DeviceKey)> = Vec::with_capacity(most);
+    for runner in runners.iter().take(most.div_ceil(enough)) {
+        let mut devices = devices_of(runner);
+        devices.sort_by_key(nearness);
+        best.extend(devices.into_iter().take(enough).map(|device| (*runner, device)));
     }
-    best.extend(rest);
+    if best.len() < most {
+        let listed = best.clone();
+        let rest = runners.iter().flat_map(|runner| devices_of(runner).into_iter().map(|device| (*runner, device)));
+        best.extend(rest.filter(|place| !listed.contains(place)));
+    }
     best.truncate(most);
     best
 }
@@ -444,6 +460,12 @@ fn best_of_each(
 fn devices_of(state: &State, runner: RunnerKey) -> Vec<(RunnerKey, DeviceKey)> {
     let devices = state.runners.get(runner).map(|row| row.devices.as_slice()).unwrap_or_default();
     devices.iter().map(|device| (runner, *device)).collect()
+}
+
+/// The devices that a model is pinned to, wherever they are.
+fn pinned_devices(state: &State, demand: &Demand<'_>, most: usize) -> Vec<(RunnerKey, DeviceKey)> {
+    let devices = demand.shape.constraints.gpu_uuids.iter().filter_map(|uuid| state.devices.find(uuid));
+    devices.flat_map(|(key, device)| device.seats.iter().map(move |row| (row.runner, key))).take(most).collect()
 }
 
 /// Devices of matching runners that are on no shelf: so that a closed device is shown with its reason.
@@ -456,6 +478,22 @@ fn shut_devices(state: &State, demand: &Demand<'_>, most: usize) -> Vec<(RunnerK
     runners.flat_map(|(key, _)| devices_of(state, key)).take(most).collect()
 }
 
+/// How many runners of a class have none of the devices that a model is pinned to.
+fn without_pinned(state: &State, demand: &Demand<'_>, class: &crate::index::Class) -> u32 {
+    if demand.shape.constraints.gpu_uuids.is_empty() {
+        return 0;
+    }
+    let mut with: Vec<RunnerKey> =
+        pinned_devices(state, demand, usize::MAX).into_iter().map(|(runner, _)| runner).collect();
+    with.sort_unstable();
+    with.dedup();
+    let of_class = |runner: &&RunnerKey| {
+        let standing = state.runners.get(**runner).and_then(|row| row.standing.as_ref());
+        standing.and_then(|(key, ..)| state.index.class(*key)).is_some_and(|other| other.traits == class.traits)
+    };
+    class.runners().saturating_sub(u32::try_from(with.iter().filter(of_class).count()).unwrap_or(u32::MAX))
+}
+
 /// How many runners were not used for which reason; with `why`, those that could not be used are counted too.
 fn excluded(state: &State, demand: &Demand<'_>, why: Option<WaitReason>) -> (Vec<(Exclusion, u32)>, u32) {
     let fewest = demand.shape.counts.first().map_or(0, |(count, _)| usize::from(count.get()));
@@ -466,7 +504,15 @@ fn excluded(state: &State, demand: &Demand<'_>, why: Option<WaitReason>) -> (Vec
             *counts.entry(reason).or_default() += class.runners();
             continue;
         }
+        let elsewhere = without_pinned(state, demand, class);
+        if elsewhere > 0 {
+            *counts.entry(Exclusion::GpuUuid).or_default() += elsewhere;
+        }
+        if elsewhere == class.runners() {
+            continue;
+        }
         for (standing, runners) in &class.standings {
+            let runners = &runners.saturating_sub(elsewhere);
             match (standing, why) {
                 (Standing::Shut(reason), _) => *counts.entry(*reason).or_default() += runners,
                 (Standing::Open, Some(why)) => {

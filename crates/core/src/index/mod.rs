@@ -12,7 +12,7 @@ mod refresh;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use berth_domain::{GpuName, LabelKey, LabelValue, ModelSpec, Placement, PoolName, RuntimeName};
+use berth_domain::{GpuName, LabelKey, LabelValue, Memory, ModelSpec, Placement, PoolName, RuntimeName};
 use smallvec::SmallVec;
 
 pub(crate) use ranked::Ranked;
@@ -77,6 +77,8 @@ pub(crate) struct Class {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     lenses: Vec<Lens>,
+    /// Whether some model asks for a fraction of a device.
+    fractions: bool,
     /// Label keys that some model asks for.
     labels: BTreeSet<LabelKey>,
     classes: Vec<Class>,
@@ -119,6 +121,10 @@ impl Index {
                 self.lenses.push(lens);
                 self.touched.all = true;
             }
+        }
+        if !self.fractions && matches!(spec.memory.charged(), Some(Memory::Fraction(_))) {
+            self.fractions = true;
+            self.touched.all = true;
         }
         for label in spec.constraints.labels.keys() {
             self.touched.all |= self.labels.insert(label.clone());

@@ -187,22 +187,33 @@ pub(crate) struct SortedDepths {
 }
 
 impl SortedDepths {
-    pub(crate) fn of(depths: impl Iterator<Item = (u16, Depth)>) -> Self {
+    /// Sorts what some model may ask about: shares of the room only matter to fractions, and where nothing is releasing
+    /// or idle there is no later.
+    pub(crate) fn of(depths: impl Iterator<Item = (u16, Depth)>, fractions: bool) -> Self {
         let mut sorted = Self::default();
+        let mut only_now = true;
         for (index, depth) in depths {
             sorted.share.push((depth.share, index));
             sorted.room.push(depth.room);
             sorted.later.push(depth.later);
             sorted.cleared.push(depth.cleared);
-            sorted.room_share.push(depth.room_share);
-            sorted.cleared_share.push(depth.cleared_share);
+            only_now &= depth.room == depth.cleared;
+            if fractions {
+                sorted.room_share.push(depth.room_share);
+                sorted.cleared_share.push(depth.cleared_share);
+            }
             sorted.whole += u16::from(depth.whole);
             sorted.whole_later += u16::from(depth.whole_later);
             sorted.whole_cleared += u16::from(depth.whole_cleared);
         }
         sorted.share.sort_unstable();
-        for values in [&mut sorted.room, &mut sorted.later, &mut sorted.cleared] {
-            values.sort_unstable_by(|a, b| b.cmp(a));
+        sorted.room.sort_unstable_by(|a, b| b.cmp(a));
+        if only_now {
+            sorted.later.clone_from(&sorted.room);
+            sorted.cleared.clone_from(&sorted.room);
+        } else {
+            sorted.later.sort_unstable_by(|a, b| b.cmp(a));
+            sorted.cleared.sort_unstable_by(|a, b| b.cmp(a));
         }
         for values in [&mut sorted.room_share, &mut sorted.cleared_share] {
             values.sort_unstable_by(|a, b| b.cmp(a));

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::reach::{Depth, HostDepth, SortedDepths};
 use super::{ClassTraits, Gain, Profile, Reach, SpotKey, Standing, Touched, VictimKey};
 use crate::ledger::Phase;
-use crate::reason::{Closed, Exclusion};
+use crate::reason::Exclusion;
 use crate::state::{Admission, Device, Liveness, Machine, Runner, State};
 use crate::table::{ClassKey, DeviceKey, RunnerKey};
 
@@ -138,7 +138,7 @@ impl State {
             let closed = device.closed();
             any_open |= closed.is_none();
             match device.ledger.capacity().get() {
-                _ if closed == Some(Closed::MigParent) => {}
+                _ if device.instances > 0 => {}
                 capacity if device.is_mig() => profile.mig = profile.mig.max(capacity),
                 capacity => profile.gpus.push(capacity),
             }
@@ -251,10 +251,10 @@ impl State {
         };
         let index_of = |gpu: &Device| gpu.seat_on(runner).map_or(0, |row| row.seat.index);
         let with_depth = |gpu: &Device| (index_of(gpu), gpu.depth);
-        let together = SortedDepths::of(devices().filter(|gpu| !gpu.is_mig()).map(with_depth));
+        let together = SortedDepths::of(devices().filter(|gpu| !gpu.is_mig()).map(with_depth), self.index.fractions);
         // MIG instances never work together, but each may be the one.
         let has_mig = devices().any(Device::is_mig);
-        let single = has_mig.then(|| SortedDepths::of(devices().map(with_depth)));
+        let single = has_mig.then(|| SortedDepths::of(devices().map(with_depth), self.index.fractions));
         let host = host_depth(machine);
         let (mut spots, mut reaches) = (Spots::new(), SmallVec::<[Reach; 4]>::new());
         for (number, lens) in self.index.lenses.iter().enumerate().filter(|(_, lens)| !lens.is_of_devices()) {

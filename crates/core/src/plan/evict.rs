@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 use berth_domain::{GpuCount, GpuMemory, SlotState};
 use smallvec::SmallVec;
 
-use super::{Search, Site, excluded_by};
+use super::{Search, Site, ask_of, excluded_by};
 use crate::index::Soon;
+use crate::ledger::Ask;
 use crate::state::{Runner, Slot};
 use crate::table::{DeviceKey, RunnerKey, SlotKey};
 
@@ -14,7 +15,7 @@ use crate::table::{DeviceKey, RunnerKey, SlotKey};
 const DEVICE_BUDGET: u32 = 64;
 /// Devices looked at in vain before it is taken for granted that nothing can be made to fit. The index rules out
 /// nearly all such devices; what it cannot know is whose idle slots they are.
-const VAIN_BUDGET: u32 = 1024;
+const VAIN_BUDGET: u32 = 256;
 /// Victim sets tried on one device or runner before a good set is taken for the best.
 const SET_BUDGET: usize = 256;
 /// With more idle slots than this on a runner, sets are built device by device.
@@ -138,6 +139,9 @@ impl Search<'_> {
         candidates: &[SlotKey],
     ) -> Option<Priced> {
         self.price(key, only, count, needs, candidates)?;
+        if let Some(priced) = self.cheapest_by_sum(key, only, count, needs, candidates) {
+            return Some(priced);
+        }
         let mut tried = 0;
         for size in 1..=candidates.len() {
             let mut cheapest: Option<Priced> = None;
@@ -155,6 +159,44 @@ impl Search<'_> {
         }
         let set = self.spare_what_is_not_needed(key, only, count, needs, candidates.to_vec());
         self.price(key, only, count, needs, &set)
+    }
+
+    /// On one device a set is enough if its bytes are: the cheapest is found by adding, and only that one is priced.
+    fn cheapest_by_sum(
+        &self,
+        key: RunnerKey,
+        only: Option<DeviceKey>,
+        count: GpuCount,
+        needs: &[GpuMemory],
+        candidates: &[SlotKey],
+    ) -> Option<Priced> {
+        let (device, [need]) = (only?, needs) else { return None };
+        let row = self.state.devices.get(device)?;
+        let Ask::Amount(bytes) = ask_of(self.state, row, *need) else { return None };
+        let missing = bytes.saturating_sub(row.ledger.future_room()).get();
+        let mut tried = 0;
+        for size in 1..=candidates.len() {
+            let mut cheapest: Option<(u64, u64, SmallVec<[SlotKey; 8]>)> = None;
+            each_subset(candidates, size, &mut |set| {
+                tried += 1;
+                let rows = set.iter().filter_map(|slot| self.state.slots.get(*slot));
+                let (mut back, mut cost, mut used) = (0u64, 0u64, 0u64);
+                for slot in rows {
+                    back = back.saturating_add(slot.on(device).map_or(0, |gpu| gpu.bytes.get()));
+                    cost = cost.saturating_add(slot.total_bytes().get());
+                    used = used.max(slot.idle_since.map_or(0, berth_domain::Timestamp::millis));
+                }
+                let cheaper = cheapest.as_ref().is_none_or(|(least, first, _)| (cost, used) < (*least, *first));
+                if back >= missing && cheaper {
+                    cheapest = Some((cost, used, set.iter().copied().collect()));
+                }
+                tried < SET_BUDGET
+            });
+            if let Some((.., set)) = cheapest {
+                return self.price(key, only, count, needs, &set);
+            }
+        }
+        None
     }
 
     /// Victims for several GPUs where there are many: the devices that are cheapest to clear, each by itself.

@@ -53,6 +53,9 @@ pub(super) fn should_go(state: &State, slot: &Slot) -> Option<(StopReason, bool)
     if !slot.is_job && (model.deleted || model.revision != slot.revision) {
         return Some((StopReason::Superseded, false));
     }
+    if slot.returned && slot.live && model.spec.replicas.max.is_some_and(|max| model.live > max) {
+        return Some((StopReason::Surplus, false));
+    }
     let reserved = |device| state.devices.get(device).is_some_and(|row| row.reserved_for.is_some());
     let needed = slot.is_pinned() || model.spare_replicas() == 0;
     let in_the_way = slot.state == SlotState::Ready && slot.is_idle() && !needed;

@@ -22,7 +22,7 @@ impl State {
             self.agenda.slots.insert(key);
         }
         let old = !slot.is_job && !slot.is_stray() && !self.is_current(slot);
-        if old || (slot.is_job && slot.job.is_none()) {
+        if old || slot.returned || (slot.is_job && slot.job.is_none()) {
             self.agenda.slots.insert(key);
         }
         if matches!(slot.state, SlotState::Pending | SlotState::Draining | SlotState::Promised | SlotState::Failed) {
@@ -196,11 +196,9 @@ impl State {
                 slot.idle_since.filter(|_| idle && spare).map(|since| from(since).after(keep_alive)),
             ),
         ];
-        for (timer, at) in due {
-            match at {
-                Some(at) => self.timers.arm(timer, at),
-                None => self.timers.disarm(timer),
-            }
+        let armed = self.timers.set(slot.armed, due);
+        if let Some(slot) = self.slots.get_mut(key) {
+            slot.armed = armed;
         }
     }
 
@@ -291,11 +289,9 @@ impl State {
             (Timer::Forget(key), forget),
             (Timer::Backoff(key), backoff),
         ];
-        for (timer, at) in due {
-            match at {
-                Some(at) => self.timers.arm(timer, at),
-                None => self.timers.disarm(timer),
-            }
+        let armed = self.timers.set(row.armed, due);
+        if let Some(row) = self.workloads.get_mut(key) {
+            row.armed = armed;
         }
     }
 

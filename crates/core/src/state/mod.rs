@@ -42,6 +42,8 @@ pub struct State {
     pub(crate) machines: Table<MachineKey, MachineId, Machine>,
     pub(crate) runners: Table<RunnerKey, RunnerId, Runner>,
     pub(crate) devices: Table<DeviceKey, DeviceUuid, Device>,
+    /// How many MIG instances of each parent are known.
+    pub(crate) instances: Lookup<DeviceUuid, u16>,
     pub(crate) models: Table<ModelKey, ModelName, Model>,
     pub(crate) shapes: Table<ShapeKey, Arc<Shape>, ShapeRow>,
     /// Strays are rows here too, but are found by their runner: their ids may be anybody's.
@@ -93,6 +95,7 @@ impl State {
             machines: Table::default(),
             runners: Table::default(),
             devices: Table::default(),
+            instances: Lookup::default(),
             models: Table::default(),
             shapes: Table::default(),
             slots: Table::default(),

@@ -61,6 +61,10 @@ pub(crate) struct Slot {
     pub(crate) since: Timestamp,
     /// How often it was started again in its place without becoming ready.
     pub(crate) restarts: u32,
+    /// It was given up for a while and came back: others may have taken its place.
+    pub(crate) returned: bool,
+    /// Which of its timers are armed.
+    pub(crate) armed: u8,
     pub(crate) failure: Option<berth_domain::FailureReason>,
 }
 

@@ -53,6 +53,23 @@ impl Timers {
         self.due.insert((at, timer));
     }
 
+    /// Arms those with a time and disarms the others. `armed` tells which of them are armed, bit by bit, so that the
+    /// many that never were cost nothing; the answer tells it anew.
+    pub(crate) fn set<const N: usize>(&mut self, armed: u8, due: [(Timer, Option<Timestamp>); N]) -> u8 {
+        let mut now_armed = 0;
+        for (bit, (timer, at)) in due.into_iter().enumerate() {
+            match at {
+                Some(at) => {
+                    now_armed |= 1 << bit;
+                    self.arm(timer, at);
+                }
+                None if armed & (1 << bit) != 0 => self.disarm(timer),
+                None => {}
+            }
+        }
+        now_armed
+    }
+
     pub(crate) fn disarm(&mut self, timer: Timer) {
         if let Some(at) = self.armed.remove(&timer) {
             self.due.remove(&(at, timer));

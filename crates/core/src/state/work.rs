@@ -42,6 +42,8 @@ pub(crate) struct Workload {
     pub(crate) since: Timestamp,
     /// Its key in the queue, while it waits.
     pub(crate) queued: Option<QueueKey>,
+    /// Which of its timers are armed.
+    pub(crate) armed: u8,
     /// Whether it could be placed if there were room.
     pub(crate) eligible: bool,
 }

@@ -131,7 +131,8 @@ fn belongs_here(state: &State, slot: &Slot) -> bool {
     let fell = matches!(slot.state, SlotState::Failed | SlotState::Ready);
     let current = !model.deleted && model.revision == slot.revision && !slot.is_job;
     let others = model.live - u32::from(slot.live && model.live > 0);
-    let wanted = model.spec.replicas.pinned || others < model.spec.replicas.min;
+    let allowed = model.spec.replicas.max.is_none_or(|max| others < max);
+    let wanted = allowed && (model.spec.replicas.pinned || others < model.spec.replicas.min);
     let devices_open =
         slot.gpus.iter().filter_map(|gpu| state.devices.get(gpu.device)).all(|device| device.closed().is_none());
     let runner_open = state.runners.get(slot.runner).is_some_and(Runner::is_open);
