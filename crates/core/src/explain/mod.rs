@@ -2,10 +2,14 @@
 //!
 //! A [`Report`] is data. Its text form ([`Report`]'s `Display`) puts the dominant reason first.
 
+mod build;
+mod excluded;
 mod help;
+mod nearest;
 mod report;
 mod text;
 
+pub(crate) use build::report;
 pub use help::Help;
-pub(crate) use report::report;
+
 pub use report::{ClaimRow, CountTried, CountVerdict, DeviceRow, Eviction, Outcome, Report, Verdict};

@@ -12,7 +12,7 @@ use crate::state::{Runner, Slot};
 use crate::table::{DeviceKey, RunnerKey, SlotKey};
 
 /// Devices looked at before the cheapest plan so far is taken.
-const DEVICE_BUDGET: u32 = 64;
+const DEVICE_BUDGET: u32 = 48;
 /// Devices looked at in vain before it is taken for granted that nothing can be made to fit. The index rules out
 /// nearly all such devices; what it cannot know is whose idle slots they are.
 const VAIN_BUDGET: u32 = 256;

@@ -1,0 +1,204 @@
+//! Making an explanation out of a plan, on the state before it is carried out.
+
+use berth_domain::{Bytes, GpuCount, GpuMemory, Span, Timestamp, WorkloadId};
+
+use super::excluded::excluded;
+use super::help;
+use super::nearest::nearest;
+use super::report::{ClaimRow, CountTried, CountVerdict, DeviceRow, Eviction, Outcome, Report, Verdict};
+use crate::ledger::{Ask, Phase, Shortfall};
+use crate::plan::{self, Choice, Demand, Plan, Site, ask_of};
+use crate::reason::{Closed, WaitReason};
+use crate::state::{Device, State};
+use crate::table::{DeviceKey, RunnerKey};
+
+/// Explains a plan, on the state before it is carried out.
+pub(crate) fn report(
+    state: &State,
+    demand: &Demand<'_>,
+    plan: &Plan,
+    workload: Option<WorkloadId>,
+    now: Timestamp,
+) -> Report {
+    let mut report = Report {
+        time: now,
+        workload,
+        model: demand.model.name.clone(),
+        outcome: Outcome::Reused,
+        runner: None,
+        slot: None,
+        placement: demand.shape.placement,
+        gpu_counts: Vec::new(),
+        devices: Vec::new(),
+        evictions: Vec::new(),
+        excluded: Vec::new(),
+        runners: 0,
+        examined: plan.examined,
+        help: Vec::new(),
+    };
+    match &plan.choice {
+        Choice::Reuse(slot) => {
+            let slot = state.slots.get(*slot);
+            report.slot = slot.map(|slot| slot.id);
+            report.runner = slot.and_then(|slot| state.runners.get(slot.runner)).map(|runner| runner.id.clone());
+        }
+        Choice::Place(site) => explain_site(state, demand, site, now, &mut report),
+        Choice::Wait(why) => {
+            report.outcome = Outcome::Waiting(*why);
+            explain_nowhere(state, demand, *why, now, &mut report);
+        }
+        Choice::Never(why) => {
+            report.outcome = Outcome::Refused(*why);
+            explain_nowhere(state, demand, WaitReason::FullNow, now, &mut report);
+        }
+    }
+    report
+}
+
+fn explain_site(state: &State, demand: &Demand<'_>, site: &Site, now: Timestamp, report: &mut Report) {
+    report.outcome = if site.promised { Outcome::Waiting(WaitReason::Releasing) } else { Outcome::Placed };
+    report.runner = state.runners.get(site.runner).map(|runner| runner.id.clone());
+    let verdict = |count: GpuCount, needs: &[GpuMemory]| match count.cmp(&site.count) {
+        std::cmp::Ordering::Less => why_not(state, demand, needs),
+        std::cmp::Ordering::Equal => CountVerdict::Chosen,
+        std::cmp::Ordering::Greater => CountVerdict::NotNeeded,
+    };
+    report.gpu_counts = tried(demand, verdict);
+    let needs = demand
+        .shape
+        .counts
+        .iter()
+        .find(|(count, _)| *count == site.count)
+        .map(|(_, needs)| needs.as_slice())
+        .unwrap_or_default();
+    report.devices.reserve_exact(state.settings.explained_devices.max(site.claims.len()));
+    for claim in &site.claims {
+        report.devices.extend(chosen_row(state, site, claim));
+    }
+    if let Some(need) = needs.iter().min() {
+        let chosen = |device| site.claims.iter().any(|claim| claim.device == device);
+        let room = state.settings.explained_devices.saturating_sub(report.devices.len());
+        let nearest = nearest(state, demand, site.count, false, room + site.claims.len());
+        let others = nearest.into_iter().filter(|(_, device)| !chosen(*device)).take(room);
+        report.devices.extend(others.filter_map(|(runner, device)| row(state, runner, device, *need)));
+    }
+    for victim in site.victims.iter().filter_map(|victim| state.slots.get(*victim)) {
+        report.evictions.push(Eviction {
+            slot: victim.id,
+            model: victim.model.and_then(|key| state.models.get(key)).map(|model| model.name.clone()),
+            bytes: victim.total_bytes(),
+            idle: victim.idle_since.map_or(Span::ZERO, |since| now.since(since)),
+        });
+    }
+    (report.excluded, report.runners) = excluded(state, demand, None);
+}
+
+fn explain_nowhere(state: &State, demand: &Demand<'_>, why: WaitReason, now: Timestamp, report: &mut Report) {
+    report.gpu_counts = tried(demand, |_, needs| why_not(state, demand, needs));
+    let first_possible =
+        demand.shape.counts.iter().zip(&report.gpu_counts).find(|(_, tried)| tried.verdict == CountVerdict::NoRoom);
+    let shown = first_possible.map(|(count, _)| count).or(demand.shape.counts.first());
+    if let Some((count, needs)) = shown {
+        if let Some(need) = needs.iter().max() {
+            let nearest = nearest(state, demand, *count, true, state.settings.explained_devices);
+            report.devices =
+                nearest.iter().filter_map(|(runner, device)| row(state, *runner, *device, *need)).collect();
+            if let (Some(first), Some((_, device))) = (report.devices.first_mut(), nearest.first()) {
+                first.claims = claim_rows(state, *device, now);
+            }
+        }
+    }
+    (report.excluded, report.runners) = excluded(state, demand, Some(why));
+    report.help = help::what_would_help(demand, why, report);
+}
+
+fn tried(demand: &Demand<'_>, verdict: impl Fn(GpuCount, &[GpuMemory]) -> CountVerdict) -> Vec<CountTried> {
+    let tried = |(count, needs): &(GpuCount, Vec<GpuMemory>)| CountTried {
+        count: *count,
+        needed: most(needs),
+        verdict: verdict(*count, needs),
+    };
+    demand.shape.counts.iter().map(tried).collect()
+}
+
+fn why_not(state: &State, demand: &Demand<'_>, needs: &[GpuMemory]) -> CountVerdict {
+    if plan::could_ever(state, demand, needs) { CountVerdict::NoRoom } else { CountVerdict::NeverFits }
+}
+
+fn most(needs: &[GpuMemory]) -> Bytes {
+    let bytes = needs.iter().map(|need| match need {
+        GpuMemory::Bytes(bytes) => *bytes,
+        GpuMemory::Fraction(_) | GpuMemory::Whole => Bytes::ZERO,
+    });
+    bytes.max().unwrap_or_default()
+}
+
+fn chosen_row(state: &State, site: &Site, claim: &plan::SiteClaim) -> Option<DeviceRow> {
+    let device = state.devices.get(claim.device)?;
+    let mut after = device.ledger.clone();
+    site.victims.iter().for_each(|victim| after.begin_release(*victim));
+    let ask = if claim.exclusive { Ask::Whole { tolerance: Bytes::MAX } } else { Ask::Amount(claim.bytes) };
+    let phase = if site.promised { Phase::Promised } else { Phase::Held };
+    // The slot has no row yet; any key that owns nothing here stands for it.
+    let nobody = crate::table::Key::at(usize::MAX);
+    let taken = after.claim(nobody, ask, phase).is_ok();
+    Some(DeviceRow {
+        uuid: device.uuid.clone(),
+        runner: state.runners.get(site.runner)?.id.clone(),
+        index: device.seat_on(site.runner).map_or(0, |row| row.seat.index),
+        before: device.ledger.balance(),
+        after: taken.then(|| after.balance()),
+        needed: claim.bytes,
+        verdict: Verdict::Chosen,
+        claims: Vec::new(),
+    })
+}
+
+fn row(state: &State, runner: RunnerKey, key: DeviceKey, need: GpuMemory) -> Option<DeviceRow> {
+    let device = state.devices.get(key)?;
+    let ask = ask_of(state, device, need);
+    let needed = match ask {
+        Ask::Amount(bytes) => bytes,
+        Ask::Whole { .. } => device.ledger.capacity().saturating_sub(device.ledger.foreign()),
+    };
+    Some(DeviceRow {
+        uuid: device.uuid.clone(),
+        runner: state.runners.get(runner)?.id.clone(),
+        index: device.seat_on(runner).map_or(0, |row| row.seat.index),
+        before: device.ledger.balance(),
+        after: None,
+        needed,
+        verdict: verdict_of(device, ask),
+        claims: Vec::new(),
+    })
+}
+
+fn verdict_of(device: &Device, ask: Ask<Bytes>) -> Verdict {
+    if let Some(closed) = device.closed() {
+        return Verdict::Closed(closed);
+    }
+    match device.ledger.check(ask, Phase::Held) {
+        Ok(_) => Verdict::RanksLower,
+        Err(Shortfall::Short { needed, free }) => Verdict::Short { missing: needed.saturating_sub(free) },
+        Err(Shortfall::Exclusive) => Verdict::Exclusive,
+        Err(Shortfall::NotWhole | Shortfall::Nothing) => Verdict::NotWhole,
+        Err(Shortfall::Overcommitted) => Verdict::Closed(Closed::Overcommitted),
+    }
+}
+
+fn claim_rows(state: &State, device: DeviceKey, now: Timestamp) -> Vec<ClaimRow> {
+    let Some(device) = state.devices.get(device) else { return Vec::new() };
+    let row = |claim: &crate::ledger::Claim<Bytes>| {
+        let slot = state.slots.get(claim.slot)?;
+        Some(ClaimRow {
+            slot: slot.id,
+            model: slot.model.and_then(|key| state.models.get(key)).map(|model| model.name.clone()),
+            state: slot.state,
+            for_how_long: now.since(slot.since),
+            phase: claim.phase,
+            bytes: claim.amount,
+            busy: !slot.is_idle(),
+        })
+    };
+    device.ledger.claims().iter().filter_map(row).collect()
+}
