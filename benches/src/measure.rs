@@ -54,7 +54,8 @@ impl Samples {
     }
 }
 
-/// Several runs of the same thing. Noise only ever adds: the best run says what the code costs.
+/// Several runs of the same thing. Noise only ever adds, so the least mean says what the code costs; percentiles are
+/// those of all samples, because a slow step that comes once in a while must show.
 #[derive(Clone, Debug, Default)]
 pub struct Runs(Vec<Samples>);
 
@@ -66,11 +67,32 @@ impl Runs {
         }
     }
 
-    /// The run with the least mean, with the most devices that any of them looked at.
+    /// All samples of all runs.
     #[must_use]
-    pub fn best(&self) -> Option<Samples> {
-        let mut best = self.0.iter().min_by_key(|run| run.mean())?.clone();
-        best.most_examined = self.0.iter().map(|run| run.most_examined).max().unwrap_or(0);
-        Some(best)
+    pub fn all(&self) -> Samples {
+        Samples {
+            times: self.0.iter().flat_map(|run| run.times.iter().copied()).collect(),
+            most_examined: self.0.iter().map(|run| run.most_examined).max().unwrap_or(0),
+        }
+    }
+
+    /// The mean of the run with the least.
+    #[must_use]
+    pub fn least_mean(&self) -> Duration {
+        self.0.iter().map(Samples::mean).min().unwrap_or_default()
+    }
+
+    /// Whether there is nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<Samples> for Runs {
+    fn from(run: Samples) -> Self {
+        let mut runs = Self::default();
+        runs.add(run);
+        runs
     }
 }

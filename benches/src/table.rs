@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::measure::Samples;
+use crate::measure::Runs;
 
 /// What a row should keep to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,9 +28,8 @@ impl Goal {
         Self { p99: Some(Duration::from_micros(micros)), ..self }
     }
 
-    fn is_met(self, samples: &Samples) -> bool {
-        self.mean.is_none_or(|most| samples.mean() <= most)
-            && self.p99.is_none_or(|most| samples.percentile(99) <= most)
+    fn is_met(self, mean: Duration, p99: Duration) -> bool {
+        self.mean.is_none_or(|most| mean <= most) && self.p99.is_none_or(|most| p99 <= most)
     }
 
     fn text(self) -> String {
@@ -54,21 +53,17 @@ struct Row {
 }
 
 impl Table {
-    /// A row of samples. Nothing to show is shown as such: a goal that was not put to the test was not met.
-    pub fn samples(&mut self, what: impl Into<String>, samples: Option<&Samples>, goal: Goal) {
+    /// A row of steps: the least mean of all runs, and percentiles over all of them. Nothing to show is shown as such:
+    /// a goal that was not put to the test was not met.
+    pub fn runs(&mut self, what: impl Into<String>, runs: &Runs, goal: Goal) {
         let asked = !goal.text().is_empty();
-        let (cells, met) = match samples.filter(|samples| !samples.is_empty()) {
-            Some(samples) => (
-                [
-                    micros(samples.mean()),
-                    micros(samples.percentile(50)),
-                    micros(samples.percentile(99)),
-                    samples.most_examined().to_string(),
-                    samples.len().to_string(),
-                ],
-                asked.then(|| goal.is_met(samples)),
-            ),
-            None => (["-", "-", "-", "-", "0"].map(str::to_owned), asked.then_some(false)),
+        let (all, mean) = (runs.all(), runs.least_mean());
+        let (cells, met) = if runs.is_empty() {
+            (["-", "-", "-", "-", "0"].map(str::to_owned), asked.then_some(false))
+        } else {
+            let (p50, p99) = (all.percentile(50), all.percentile(99));
+            let (examined, samples) = (all.most_examined().to_string(), all.len().to_string());
+            ([micros(mean), micros(p50), micros(p99), examined, samples], asked.then(|| goal.is_met(mean, p99)))
         };
         self.rows.push(Row { what: what.into(), cells, goal: goal.text(), met });
     }

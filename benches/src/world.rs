@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use berth_core::{Answer, Command, Event, Settings, State, Step, step};
 use berth_domain::{
-    BootId, Bytes, ClusterId, DesiredAction, DesiredSlot, DeviceUuid, Evidence, GpuHealth, GpuName, GpuReport,
+    Attempt, BootId, Bytes, ClusterId, DesiredAction, DesiredSlot, DeviceUuid, Evidence, GpuHealth, GpuName, GpuReport,
     HostReport, Incarnation, MachineId, Millicores, ModelName, ModelSpec, PoolName, ReasonText, ReportedMemory,
     ReportedState, RunnerId, RunnerReport, RuntimeName, Sequence, SlotId, SlotReport, Span, Submission, Timestamp,
     WorkloadId,
@@ -47,6 +47,12 @@ pub fn fleet(gpus: impl IntoIterator<Item = u16>) -> Vec<Hardware> {
 #[must_use]
 pub fn eights(runners: usize) -> Vec<Hardware> {
     fleet(std::iter::repeat_n(8, runners))
+}
+
+/// The same, all alike and in one pool.
+#[must_use]
+pub fn alike(runners: usize) -> Vec<Hardware> {
+    eights(runners).into_iter().map(|hardware| Hardware { name: GPUS[0], pool: POOLS[0], ..hardware }).collect()
 }
 
 /// 1 213 runners with 6 212 GPUs, in the proportions of a published trace of a production cluster, well mixed.
@@ -219,12 +225,10 @@ impl World {
         self.slots.get(&slot).map(|berth| berth.agent)
     }
 
-    /// The agent with the most slots.
+    /// How many slots an agent has.
     #[must_use]
-    pub fn busiest_agent(&self) -> usize {
-        let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
-        self.slots.values().for_each(|berth| *counts.entry(berth.agent).or_default() += 1);
-        counts.into_iter().max_by_key(|(_, slots)| *slots).map_or(0, |(agent, _)| agent)
+    pub fn slots_of(&self, agent: usize) -> usize {
+        self.slots.values().filter(|berth| berth.agent == agent).count()
     }
 
     /// A poll of an agent.
@@ -303,7 +307,34 @@ impl World {
         placed.then_some(workload)
     }
 
-    /// Ends one of the jobs that fill the fleet, any of them.
+    /// Fills the fleet with busy slots of these models, one lease each, until none of them fits.
+    pub fn fill_with_leases(&mut self, models: &[ModelName]) -> Vec<WorkloadId> {
+        let (mut leases, mut left) = (Vec::new(), models.to_vec());
+        while !left.is_empty() {
+            let model = self.dice.below(left.len());
+            let (workload, command) = self.submit(Submission::lease(left[model].clone()));
+            if self.run(&command).events.iter().any(|event| matches!(event, Event::SlotPlaced(_))) {
+                leases.push(workload);
+            } else {
+                self.cancel(workload);
+                left.swap_remove(model);
+            }
+        }
+        self.calm();
+        leases
+    }
+
+    /// Ends leases one by one and waits until their idle slots may be evicted.
+    pub fn leave_idle(&mut self, leases: &[WorkloadId]) {
+        for lease in leases {
+            let step = self.run(&complete(*lease));
+            assert!(step.answer.is_ok(), "a lease could not be completed: {:?}", step.answer);
+            self.now = self.now.after(Span::from_millis(1));
+        }
+        self.advance(Span::from_secs(31));
+    }
+
+    /// Forgets one of the jobs that fill the fleet, any of them: the caller ends it.
     pub fn any_job(&mut self) -> Option<WorkloadId> {
         let job = self.dice.below(self.jobs.len());
         (!self.jobs.is_empty()).then(|| self.jobs.swap_remove(job))
@@ -314,6 +345,12 @@ impl World {
     pub fn into_state(self) -> State {
         self.state
     }
+}
+
+/// The completion of a workload at its first attempt.
+#[must_use]
+pub fn complete(workload: WorkloadId) -> Command {
+    Command::Complete { workload, attempt: Attempt::new(1), succeeded: true }
 }
 
 /// Everything that fills a fleet, and everything that is submitted to it.

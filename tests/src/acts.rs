@@ -10,29 +10,78 @@ use crate::world::any_model;
 #[expect(missing_docs, reason = "the variants say what happens, the fields choose among what there is")]
 pub enum Act {
     /// Time passes.
-    Pass { millis: u64 },
+    Pass {
+        millis: u64,
+    },
     /// Time passes while every agent polls.
-    Beat { seconds: u64 },
+    Beat {
+        seconds: u64,
+    },
     /// Every agent works and reports.
     Round,
     /// A gateway submits.
-    Submit { model: u8, job: bool, priority: i32, key: Option<u8>, ttl: bool, timeout: bool, restart: bool },
-    Cancel { workload: u8 },
-    Heartbeat { workload: u8, wrong: bool },
-    Complete { workload: u8, wrong: bool, succeeded: bool },
-    Put { model: u8, spec: Option<Box<ModelSpec>> },
-    Delete { model: u8 },
+    Submit {
+        model: u8,
+        job: bool,
+        priority: i32,
+        key: Option<u8>,
+        ttl: bool,
+        timeout: bool,
+        restart: bool,
+    },
+    Cancel {
+        workload: u8,
+    },
+    Heartbeat {
+        workload: u8,
+        wrong: bool,
+    },
+    Complete {
+        workload: u8,
+        wrong: bool,
+        succeeded: bool,
+    },
+    Put {
+        model: u8,
+        spec: Option<Box<ModelSpec>>,
+    },
+    Delete {
+        model: u8,
+    },
     /// One agent does something and reports.
-    Agent { runner: u8, deed: Deed },
-    Poll { runner: u8, wrong: bool },
-    Cordon { runner: u8 },
-    Uncordon { runner: u8 },
-    Drain { runner: u8, deadline: Option<u8> },
-    Forget { runner: u8 },
-    CordonDevice { device: u8 },
-    UncordonDevice { device: u8 },
-    Stop { slot: u8 },
-    Force { slot: u8 },
+    Agent {
+        runner: u8,
+        deed: Deed,
+    },
+    Poll {
+        runner: u8,
+        wrong: bool,
+    },
+    Cordon {
+        runner: u8,
+    },
+    Uncordon {
+        runner: u8,
+    },
+    Drain {
+        runner: u8,
+        deadline: Option<u8>,
+    },
+    Forget {
+        runner: u8,
+    },
+    CordonDevice {
+        device: u8,
+    },
+    UncordonDevice {
+        device: u8,
+    },
+    Stop {
+        slot: u8,
+    },
+    Force {
+        slot: u8,
+    },
     /// The server starts again.
     Start,
 }
@@ -46,17 +95,28 @@ pub enum Deed {
     /// Nothing.
     Rest,
     /// A slot comes to a bad end.
-    Fail { slot: u8 },
+    Fail {
+        slot: u8,
+    },
     /// It refuses everything that it should start.
     Refuse,
     /// A process is gone, but the driver still lists it.
-    HalfGone { slot: u8 },
+    HalfGone {
+        slot: u8,
+    },
     /// A process ends by itself.
-    Exit { slot: u8, code: i32 },
+    Exit {
+        slot: u8,
+        code: i32,
+    },
     /// A process is proven gone though nobody asked.
-    Vanish { slot: u8 },
+    Vanish {
+        slot: u8,
+    },
     /// It loses the record of a slot that runs on.
-    Lose { slot: u8 },
+    Lose {
+        slot: u8,
+    },
     /// It finds it again.
     Find,
     /// It starts again and adopts what runs.
@@ -64,16 +124,36 @@ pub enum Deed {
     /// Its machine starts again.
     Reboot,
     /// Somebody else uses memory.
-    Foreign { gpu: u8, gib: u64 },
-    Health { gpu: u8, health: u8 },
-    Unplug { gpu: u8 },
-    Resize { gpu: u8, gib: u64 },
+    Foreign {
+        gpu: u8,
+        gib: u64,
+    },
+    Health {
+        gpu: u8,
+        health: u8,
+    },
+    Unplug {
+        gpu: u8,
+    },
+    Resize {
+        gpu: u8,
+        gib: u64,
+    },
     /// A slot is reported under an old generation.
-    Stale { slot: u8 },
+    Stale {
+        slot: u8,
+    },
     /// It has a slot that the server never made.
-    Stray { gpu: u8, gib: u64, foreign_cluster: bool },
+    Stray {
+        gpu: u8,
+        gib: u64,
+        foreign_cluster: bool,
+    },
     /// A slot uses more than its claim.
-    Overuse { slot: u8, mib: u64 },
+    Overuse {
+        slot: u8,
+        mib: u64,
+    },
     /// The driver stops (or begins again) to tell whose memory it is.
     Blind,
     /// A report that was sent before comes again.
@@ -126,8 +206,8 @@ fn act() -> impl Strategy<Value = Act> {
 fn submit() -> impl Strategy<Value = Act> {
     let yes = prop::bool::weighted;
     let priority = prop_oneof![3 => Just(0), 1 => -2i32..3];
-    (any::<u8>(), yes(0.25), priority, prop::option::weighted(0.2, 0u8..6), yes(0.15), yes(0.15), any::<bool>()).prop_map(
-        |(model, job, priority, key, ttl, timeout, restart)| Act::Submit {
+    (any::<u8>(), yes(0.25), priority, prop::option::weighted(0.2, 0u8..6), yes(0.15), yes(0.15), any::<bool>())
+        .prop_map(|(model, job, priority, key, ttl, timeout, restart)| Act::Submit {
             model,
             job,
             priority,
@@ -135,8 +215,7 @@ fn submit() -> impl Strategy<Value = Act> {
             ttl,
             timeout,
             restart,
-        },
-    )
+        })
 }
 
 fn deed() -> impl Strategy<Value = Deed> {

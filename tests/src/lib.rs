@@ -1,1 +1,13 @@
-//! t
+//! What the tests of the core have in common: small worlds, simulated agents, a slow reference model, and checks.
+
+pub mod acts;
+pub mod agent;
+pub mod brute;
+pub mod checks;
+mod compare;
+pub mod hostile;
+mod judge;
+pub mod names;
+pub mod reference;
+pub mod run;
+pub mod world;

@@ -159,13 +159,10 @@ fn runner() -> impl Strategy<Value = Runner> {
 fn memory() -> impl Strategy<Value = MemorySource> {
     let gib = || (1u64..48).prop_map(Bytes::gib);
     let even = gib().prop_map(RankMemory::Even);
-    let pair = prop_oneof![
-        gib().prop_map(RankMemory::Even),
-        prop::collection::vec(gib(), 2).prop_map(RankMemory::Ranks),
-    ];
-    let per_gpu = (even, pair).prop_map(|(one, two)| {
-        Memory::PerGpu(BTreeMap::from([(GpuCount::new(1), one), (GpuCount::new(2), two)]))
-    });
+    let pair =
+        prop_oneof![gib().prop_map(RankMemory::Even), prop::collection::vec(gib(), 2).prop_map(RankMemory::Ranks),];
+    let per_gpu = (even, pair)
+        .prop_map(|(one, two)| Memory::PerGpu(BTreeMap::from([(GpuCount::new(1), one), (GpuCount::new(2), two)])));
     let fraction = (50_000u32..=1_000_000).prop_filter_map("a fraction", Fraction::from_millionths);
     let stated = prop_oneof![
         5 => gib().prop_map(Memory::Total),
@@ -195,9 +192,11 @@ fn replicas() -> impl Strategy<Value = Replicas> {
 /// Any catalogue entry, nearly always a valid one. Its name is given by its place.
 pub fn any_model() -> impl Strategy<Value = ModelSpec> {
     let rarely = prop::bool::weighted;
-    let host = (prop_oneof![2 => Just(0u64), 1 => Just(1000), 1 => Just(4000)], prop_oneof![2 => Just(0u64), 1 => 1u64..12]);
-    let places = (rarely(0.1), rarely(0.1), rarely(0.1), prop::option::weighted(0.08, (0usize..3, 0usize..4)), rarely(0.15));
-    let times = (prop::option::weighted(0.3, 0u64..30), prop::option::weighted(0.3, 0u64..10));
+    let host =
+        (prop_oneof![2 => Just(0u64), 1 => Just(1000), 1 => Just(4000)], prop_oneof![2 => Just(0u64), 1 => 1u64..12]);
+    let places =
+        (rarely(0.1), rarely(0.1), rarely(0.1), prop::option::weighted(0.08, (0usize..3, 0usize..4)), rarely(0.15));
+    let times = (prop::option::weighted(0.3, 1u64..30), prop::option::weighted(0.3, 1u64..10));
     (memory(), counts(), rarely(0.1), 1u32..=3, replicas(), any::<bool>(), host, places, times).prop_map(
         |(memory, gpu_counts, exclusive, concurrency, replicas, pack, (cpu, ram), places, (keep, run))| {
             let (other_pool, label, gpu_name, pinned_gpu, second_runtime) = places;

@@ -1,1 +1,41 @@
-fn main() {}
+//! The one binary of Berth.
+
+mod scenario;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Berth places model workloads on GPUs, and never promises a GPU more memory than it has.
+#[derive(Debug, Parser)]
+#[command(name = "berth", version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run scenario files against the scheduler's core
+    ///
+    /// A scenario describes runners, models, steps, and what must be true after them; docs/SCENARIOS.md describes the
+    /// format. Nothing is started and no GPU is needed: agents and time are simulated.
+    ///
+    /// For each file one line is printed, "ok ID TITLE" or the failure with its file and line, and last a line
+    /// "N passed, M failed".
+    #[command(
+        after_help = "Exit status: 0 all passed, 1 a scenario failed, 2 a file cannot be read or is no scenario."
+    )]
+    Scenario {
+        /// Scenario files (TOML)
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    match Arguments::parse().command {
+        Command::Scenario { files } => scenario::run(&files),
+    }
+}

@@ -22,23 +22,28 @@ pub enum Failed {
         message: String,
     },
     /// A step did not do what the file says, or something that must always be true was not.
-    #[error("{id} {title}\n{}:{line}: step {step}: {problem}{explanation}", path.display())]
-    Step {
-        /// Which file.
-        path: PathBuf,
-        /// The scenario.
-        id: String,
-        /// What it is about.
-        title: String,
-        /// Which step, from 1; 0 is what comes before the first.
-        step: usize,
-        /// On which line it begins.
-        line: usize,
-        /// What was expected and what was found.
-        problem: String,
-        /// What the core says to it.
-        explanation: String,
-    },
+    #[error(transparent)]
+    Step(Box<FailedStep>),
+}
+
+/// A step that did not do what the file says.
+#[derive(Debug, thiserror::Error)]
+#[error("{id} {title}\n{}:{line}: step {step}: {problem}{explanation}", path.display())]
+pub struct FailedStep {
+    /// Which file.
+    pub path: PathBuf,
+    /// The scenario.
+    pub id: String,
+    /// What it is about.
+    pub title: String,
+    /// Which step, from 1; 0 is what comes before the first.
+    pub step: usize,
+    /// On which line it begins.
+    pub line: usize,
+    /// What was expected and what was found.
+    pub problem: String,
+    /// What the core says to it.
+    pub explanation: String,
 }
 
 impl Failed {

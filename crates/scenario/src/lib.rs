@@ -21,10 +21,11 @@ mod error;
 mod expect;
 mod format;
 mod memory;
+mod names;
 mod reports;
 mod run;
 mod steps;
 mod world;
 
-pub use error::Failed;
+pub use error::{Failed, FailedStep};
 pub use run::{Passed, run_file, run_text};

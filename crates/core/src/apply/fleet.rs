@@ -20,6 +20,19 @@ impl State {
     pub(super) fn on_started(&mut self, cluster: ClusterId, epoch: Epoch, at: Timestamp) {
         self.cluster = Some(cluster);
         self.epoch = epoch;
+        // What only telemetry knew is heard anew.
+        for slot in self.slots.keys() {
+            for gpu in self.slots.get_mut(slot).map(|row| &mut row.gpus).into_iter().flatten() {
+                (gpu.observed, gpu.peak) = (None, Bytes::ZERO);
+            }
+        }
+        self.on_timers_restarted(at);
+        self.note_everything();
+    }
+
+    /// Time that passed unseen counts for nobody, and what was known before it is old: every runner must report.
+    pub(super) fn on_timers_restarted(&mut self, at: Timestamp) {
+        self.timers_from = at;
         for runner in self.runners.keys() {
             if let Some(row) = self.runners.get_mut(runner) {
                 row.reported = false;
@@ -27,22 +40,11 @@ impl State {
             }
             self.index.touch_runner(runner);
         }
-        // What only telemetry knew is heard anew.
         for device in self.devices.keys() {
             if let Some(row) = self.devices.get_mut(device) {
                 row.lower_sample = None;
             }
         }
-        for slot in self.slots.keys() {
-            for gpu in self.slots.get_mut(slot).map(|row| &mut row.gpus).into_iter().flatten() {
-                (gpu.observed, gpu.peak) = (None, Bytes::ZERO);
-            }
-        }
-        self.on_timers_restarted(at);
-    }
-
-    pub(super) fn on_timers_restarted(&mut self, at: Timestamp) {
-        self.timers_from = at;
         for workload in self.workloads.keys() {
             if let Some(row) = self.workloads.get_mut(workload).filter(|row| !row.is_ended()) {
                 row.since = row.since.max(at);
@@ -368,6 +370,7 @@ impl State {
             row.devices.retain(|other| *other != device);
         }
         self.leave_device(runner, device);
+        self.link_device_slots(device);
         self.index.touch_runner(runner);
     }
 
@@ -403,6 +406,7 @@ impl State {
         change(row);
         self.agenda.devices.insert(key);
         self.index.touch_device(key);
+        self.link_device_slots(key);
     }
 
     pub(super) fn on_device_backoff(&mut self, uuid: &DeviceUuid, until: Option<Timestamp>) {

@@ -190,7 +190,7 @@ impl State {
             row.stop_reason = Some(why);
             row.stalled = false;
         }
-        if why == StopReason::Evicted {
+        if matches!(why, StopReason::Evicted | StopReason::Reserved) {
             self.counters.evictions += 1;
             if let Some(row) = model.and_then(|model| self.models.get_mut(model)) {
                 row.evictions += 1;

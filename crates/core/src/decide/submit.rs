@@ -133,13 +133,13 @@ fn place_again(state: &State, site: &Site, events: &mut Vec<Event>) {
 }
 
 impl State {
-    /// Whether nothing else is starting on these devices: engines measure free memory as they start.
+    /// Whether these devices are well and nothing else is starting on them: engines measure free memory as they start.
     pub(crate) fn may_start(&self, devices: impl Iterator<Item = crate::table::DeviceKey>) -> bool {
         let starting = |claim: &crate::ledger::Claim<berth_domain::Bytes>| {
             self.slots.get(claim.slot).is_some_and(|slot| slot.state == berth_domain::SlotState::Starting)
         };
-        let mut ledgers = devices.filter_map(|device| self.devices.get(device)).map(|device| &device.ledger);
-        ledgers.all(|ledger| !ledger.claims().iter().any(starting))
+        let mut devices = devices.filter_map(|device| self.devices.get(device));
+        devices.all(|device| device.is_well() && !device.ledger.claims().iter().any(starting))
     }
 
     /// The workloads of a slot, its job among them.

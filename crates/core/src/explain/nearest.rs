@@ -2,10 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use berth_domain::GpuCount;
+use berth_domain::{GpuCount, Placement};
 use smallvec::SmallVec;
 
-use crate::index::Lens;
 use crate::plan::{Demand, excluded_by};
 use crate::state::State;
 use crate::table::{DeviceKey, RunnerKey};
@@ -18,13 +17,13 @@ pub(super) fn nearest(
     by_room: bool,
     most: usize,
 ) -> Vec<(RunnerKey, DeviceKey)> {
-    let lens = Lens { count: count.get(), placement: demand.shape.placement };
     if !demand.shape.constraints.gpu_uuids.is_empty() {
         return pinned_devices(state, demand, most);
     }
     let mut places: Vec<(u64, RunnerKey, DeviceKey)> = Vec::with_capacity(most);
     let constraints = &demand.shape.constraints;
     for class in state.index.classes().filter(|class| excluded_by(constraints, &class.traits).is_none()) {
+        let lens = state.index.lens_for(class, count, demand.shape);
         let Some(shelf) = state.index.shelf(class, lens) else { continue };
         if by_room {
             let top = shelf.top(|reach| reach.room, most);
@@ -43,7 +42,8 @@ pub(super) fn nearest(
     }
     places.sort_by_key(|(rank, ..)| *rank);
     places.truncate(most);
-    if lens.is_of_devices() && !places.is_empty() {
+    let of_devices = count.get() == 1 && demand.shape.placement == Placement::Pack;
+    if of_devices && !places.is_empty() {
         return places.into_iter().map(|(_, runner, device)| (runner, device)).collect();
     }
     let runners: Vec<RunnerKey> = places.into_iter().map(|(_, runner, _)| runner).collect();

@@ -12,13 +12,14 @@ mod refresh;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use berth_domain::{GpuName, LabelKey, LabelValue, Memory, ModelSpec, Placement, PoolName, RuntimeName};
+use berth_domain::{GpuCount, GpuName, LabelKey, LabelValue, Memory, ModelSpec, Placement, PoolName, RuntimeName};
 use smallvec::SmallVec;
 
 pub(crate) use ranked::Ranked;
 pub(crate) use reach::{Count, Depth, Gain, Reach, Soon, SpotKey, VictimKey, Wish};
 
 use crate::reason::Exclusion;
+use crate::state::Shape;
 use crate::table::{ClassKey, DeviceKey, Key, MachineKey, RunnerKey};
 
 /// A GPU count and a strategy that some model uses.
@@ -26,6 +27,16 @@ use crate::table::{ClassKey, DeviceKey, Key, MachineKey, RunnerKey};
 pub(crate) struct Lens {
     pub(crate) count: u16,
     pub(crate) placement: Placement,
+    /// Which set of GPU names it looks at, or all of them. Only runners with several names have shelves for some.
+    pub(crate) names: Names,
+}
+
+/// One of the sets of GPU names that models ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Names {
+    #[default]
+    Any,
+    Set(u16),
 }
 
 impl Lens {
@@ -81,6 +92,8 @@ pub(crate) struct Index {
     fractions: bool,
     /// Label keys that some model asks for.
     labels: BTreeSet<LabelKey>,
+    /// Sets of GPU names that some model asks for.
+    names: Vec<BTreeSet<GpuName>>,
     classes: Vec<Class>,
     touched: Touched,
 }
@@ -115,11 +128,18 @@ impl Index {
 
     /// Makes sure that the shelves answer for this model. A new lens or label means that all shelves are made anew.
     pub(crate) fn serve(&mut self, spec: &ModelSpec) {
+        let asked = &spec.constraints.gpu_names;
+        if !asked.is_empty() && !self.names.contains(asked) {
+            self.names.push(asked.clone());
+        }
+        let own = self.names_of(asked);
         for count in spec.allowed_counts() {
-            let lens = Lens { count: count.get(), placement: spec.placement };
-            if !self.lenses.contains(&lens) {
-                self.lenses.push(lens);
-                self.touched.all = true;
+            for names in [Names::Any, own] {
+                let lens = Lens { count: count.get(), placement: spec.placement, names };
+                if !self.lenses.contains(&lens) {
+                    self.lenses.push(lens);
+                    self.touched.all = true;
+                }
             }
         }
         if !self.fractions && matches!(spec.memory.charged(), Some(Memory::Fraction(_))) {
@@ -129,6 +149,27 @@ impl Index {
         for label in spec.constraints.labels.keys() {
             self.touched.all |= self.labels.insert(label.clone());
         }
+    }
+
+    fn names_of(&self, asked: &BTreeSet<GpuName>) -> Names {
+        let position = self.names.iter().position(|known| known == asked);
+        position.and_then(|position| u16::try_from(position).ok()).map_or(Names::Any, Names::Set)
+    }
+
+    /// Whether a lens looks at GPUs of this name.
+    fn sees(&self, lens: Lens, name: &GpuName) -> bool {
+        match lens.names {
+            Names::Any => true,
+            Names::Set(position) => self.names.get(usize::from(position)).is_some_and(|set| set.contains(name)),
+        }
+    }
+
+    /// The lens for a shape on a class. Where all GPUs have one name, looking at all of them is the same.
+    pub(crate) fn lens_for(&self, class: &Class, count: GpuCount, shape: &Shape) -> Lens {
+        let asked = &shape.constraints.gpu_names;
+        let mixed = class.traits.gpu_names.len() > 1 && !asked.is_empty();
+        let names = if mixed { self.names_of(asked) } else { Names::Any };
+        Lens { count: count.get(), placement: shape.placement, names }
     }
 
     pub(crate) fn class(&self, key: ClassKey) -> Option<&Class> {

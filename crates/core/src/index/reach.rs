@@ -37,6 +37,9 @@ pub(crate) struct Reach {
     pub(crate) room: u64,
     later: u64,
     cleared: u64,
+    /// The best single device, for needs that differ from GPU to GPU.
+    best_room: u64,
+    best_cleared: u64,
     room_share: u32,
     cleared_share: u32,
     whole: u16,
@@ -53,6 +56,8 @@ impl Summary for Reach {
         self.room = self.room.max(other.room);
         self.later = self.later.max(other.later);
         self.cleared = self.cleared.max(other.cleared);
+        self.best_room = self.best_room.max(other.best_room);
+        self.best_cleared = self.best_cleared.max(other.best_cleared);
         self.room_share = self.room_share.max(other.room_share);
         self.cleared_share = self.cleared_share.max(other.cleared_share);
         self.whole = self.whole.max(other.whole);
@@ -98,6 +103,8 @@ impl Reach {
             room: depth.room,
             later: depth.later,
             cleared: depth.cleared,
+            best_room: depth.room,
+            best_cleared: depth.cleared,
             room_share: depth.room_share,
             cleared_share: depth.cleared_share,
             whole: depth.whole.into(),
@@ -127,6 +134,8 @@ impl Reach {
             room: nth(&sorted.room),
             later: nth(&sorted.later),
             cleared: nth(&sorted.cleared),
+            best_room: sorted.room.first().copied().unwrap_or(0),
+            best_cleared: sorted.cleared.first().copied().unwrap_or(0),
             room_share: share(&sorted.room_share),
             cleared_share: share(&sorted.cleared_share),
             whole: sorted.whole,
@@ -142,7 +151,8 @@ impl Reach {
             Soon::Now => self.cpu >= wish.cpu.get() && self.ram >= wish.ram.get(),
             Soon::Later | Soon::Cleared => self.cpu_cleared >= wish.cpu.get() && self.ram_cleared >= wish.ram.get(),
         };
-        host && self.may_memory(wish, soon)
+        let best = if soon == Soon::Now { self.best_room } else { self.best_cleared };
+        host && best >= wish.most.get() && self.may_memory(wish, soon)
     }
 
     /// The same without the host.
@@ -167,6 +177,8 @@ pub(crate) struct Wish {
     pub(crate) count: u16,
     /// The smallest ask of any GPU; none for slots without a GPU.
     pub(crate) least: Option<GpuMemory>,
+    /// The largest ask in bytes of any GPU.
+    pub(crate) most: Bytes,
     pub(crate) cpu: Millicores,
     pub(crate) ram: Bytes,
 }

@@ -7,7 +7,7 @@ use berth_domain::{Bytes, Fraction, Placement};
 use smallvec::SmallVec;
 
 use super::reach::{Depth, HostDepth, SortedDepths};
-use super::{ClassTraits, Gain, Profile, Reach, SpotKey, Standing, Touched, VictimKey};
+use super::{ClassTraits, Gain, Lens, Names, Profile, Reach, SpotKey, Standing, Touched, VictimKey};
 use crate::ledger::Phase;
 use crate::reason::Exclusion;
 use crate::state::{Admission, Device, Liveness, Machine, Runner, State};
@@ -207,7 +207,11 @@ impl State {
         if !row.is_open() || !gpu.depth.open {
             return self.put_seat(runner, device, Spots::new(), &[], &[]);
         }
-        let lenses = self.index.lenses.iter().enumerate().filter(|(_, lens)| lens.is_of_devices());
+        let mixed = self.is_mixed(row);
+        let applies = |lens: &Lens| {
+            lens.is_of_devices() && (lens.names == Names::Any || mixed) && self.index.sees(*lens, &gpu.name)
+        };
+        let lenses = self.index.lenses.iter().enumerate().filter(|(_, lens)| applies(lens));
         let key = SpotKey { rank: gpu.depth.room, index: seat.seat.index, ordinal: row.ordinal, runner, device };
         let spots: Spots = lenses.map(|(number, _)| (lens_number(number), key)).collect();
         if spots.is_empty() && seat.victims.is_empty() && gpu.evictable_slots == 0 {
@@ -249,29 +253,26 @@ impl State {
         let Some(machine) = self.machines.get(row.machine).filter(|_| row.is_open()) else {
             return self.put_sets(runner, Spots::new(), &[]);
         };
-        let index_of = |gpu: &Device| gpu.seat_on(runner).map_or(0, |row| row.seat.index);
-        let with_depth = |gpu: &Device| (index_of(gpu), gpu.depth);
-        let together = SortedDepths::of(devices().filter(|gpu| !gpu.is_mig()).map(with_depth), self.index.fractions);
-        // MIG instances never work together, but each may be the one.
-        let has_mig = devices().any(Device::is_mig);
-        let single = has_mig.then(|| SortedDepths::of(devices().map(with_depth), self.index.fractions));
         let host = host_depth(machine);
+        let mixed = self.is_mixed(row);
         let (mut spots, mut reaches) = (Spots::new(), SmallVec::<[Reach; 4]>::new());
-        for (number, lens) in self.index.lenses.iter().enumerate().filter(|(_, lens)| !lens.is_of_devices()) {
+        let mut sorted = SortedFor::default();
+        for (number, lens) in self.index.lenses.iter().enumerate() {
+            if lens.is_of_devices() || (lens.names != Names::Any && !mixed) {
+                continue;
+            }
+            let sorted = sorted.get(*lens, || {
+                // MIG instances never work together, but each may be the one.
+                let seen =
+                    devices().filter(|gpu| (lens.count == 1 || !gpu.is_mig()) && self.index.sees(*lens, &gpu.name));
+                let index_of = |gpu: &Device| gpu.seat_on(runner).map_or(0, |row| row.seat.index);
+                SortedDepths::of(seen.map(|gpu| (index_of(gpu), gpu.depth)), self.index.fractions)
+            });
             let count = usize::from(lens.count);
-            let sorted = single.as_ref().filter(|_| count == 1).unwrap_or(&together);
             if count > sorted.len() {
                 continue;
             }
-            let reach = if count == 0 { Reach::of_host(&host) } else { Reach::of_set(sorted, count, &host) };
-            let (share, place) = sorted.best_share(count);
-            let (rank, index) = match (lens.count, lens.placement) {
-                (0, Placement::Spread) => (u64::from(host.share), 0),
-                (0, Placement::Pack) => (u64::from(Fraction::WHOLE.saturating_sub(host.share)), 0),
-                (1, Placement::Spread) => (u64::from(share), place),
-                (_, Placement::Spread) => (u64::from(share), 0),
-                (_, Placement::Pack) => (reach.room, 0),
-            };
+            let (rank, index, reach) = place_of(*lens, sorted, &host);
             let key = SpotKey { rank, index, ordinal: row.ordinal, runner, device: DeviceKey::default() };
             spots.push((lens_number(number), key));
             reaches.push(reach);
@@ -281,6 +282,13 @@ impl State {
         if any_open != (standing == Some(Standing::Open)) {
             self.refresh_standing(runner);
         }
+    }
+
+    /// Whether a runner has GPUs of several names.
+    fn is_mixed(&self, runner: &Runner) -> bool {
+        let mut names = runner.devices.iter().filter_map(|key| self.devices.get(*key)).map(|gpu| &gpu.name);
+        let first = names.next();
+        names.any(|name| Some(name) != first)
     }
 
     /// What a device could give now.
@@ -359,6 +367,36 @@ fn put_spots(class: &mut super::Class, before: &[(u8, SpotKey)], after: &[(u8, S
         if !before.contains(&(*lens, *key)) || !shelf.replace(key, *reach) {
             shelf.insert(*key, *reach);
         }
+    }
+}
+
+/// What was sorted for a lens, kept as long as the next one looks at the same devices.
+#[derive(Default)]
+struct SortedFor {
+    kept: Option<((bool, Names), SortedDepths)>,
+}
+
+impl SortedFor {
+    fn get(&mut self, lens: Lens, sort: impl FnOnce() -> SortedDepths) -> &SortedDepths {
+        let looks_at = (lens.count == 1, lens.names);
+        if self.kept.as_ref().is_none_or(|(kept, _)| *kept != looks_at) {
+            self.kept = None;
+        }
+        &self.kept.get_or_insert_with(|| (looks_at, sort())).1
+    }
+}
+
+/// The rank of a runner under a lens, and what it could give.
+fn place_of(lens: Lens, sorted: &SortedDepths, host: &HostDepth) -> (u64, u16, Reach) {
+    let count = usize::from(lens.count);
+    let reach = if count == 0 { Reach::of_host(host) } else { Reach::of_set(sorted, count, host) };
+    let (share, index) = sorted.best_share(count);
+    match (lens.count, lens.placement) {
+        (0, Placement::Spread) => (u64::from(host.share), 0, reach),
+        (0, Placement::Pack) => (u64::from(Fraction::WHOLE.saturating_sub(host.share)), 0, reach),
+        (1, Placement::Spread) => (u64::from(share), index, reach),
+        (_, Placement::Spread) => (u64::from(share), 0, reach),
+        (_, Placement::Pack) => (reach.room, 0, reach),
     }
 }
 

@@ -2,9 +2,10 @@
 
 use berth_domain::{GpuCount, GpuMemory};
 
+use super::filter::lacks_only_runtime;
 use super::{Demand, excluded_by};
 use crate::index::{Class, Profile, Standing};
-use crate::reason::{Exclusion, Unplaceable, WaitReason};
+use crate::reason::{Unplaceable, WaitReason};
 use crate::state::State;
 
 /// Judged on the full last-known size of every runner that was not forgotten, lost ones included.
@@ -36,8 +37,7 @@ fn matching_classes<'a>(state: &'a State, demand: &Demand<'_>) -> Result<Vec<&'a
     for class in state.index.classes() {
         match excluded_by(constraints, &class.traits) {
             None => matching.push(class),
-            Some(Exclusion::Runtime) => only_runtime_missing = true,
-            Some(_) => {}
+            Some(_) => only_runtime_missing |= lacks_only_runtime(constraints, &class.traits),
         }
     }
     let pinned = &constraints.gpu_uuids;
@@ -113,9 +113,10 @@ fn wait_reason(state: &State, demand: &Demand<'_>, matching: &[&Class]) -> WaitR
         return WaitReason::RunnersNotReady;
     }
     let memory_somewhere = demand.shape.counts.iter().any(|(count, needs)| {
-        let lens = crate::index::Lens { count: count.get(), placement: demand.shape.placement };
         let wish = demand.wish(*count, needs);
-        let shelves = matching.iter().filter_map(|class| state.index.shelf(class, lens));
+        let shelves = matching
+            .iter()
+            .filter_map(|class| state.index.shelf(class, state.index.lens_for(class, *count, demand.shape)));
         shelves
             .filter(|shelf| !shelf.is_empty())
             .any(|shelf| shelf.summary().may_memory(&wish, crate::index::Soon::Now))

@@ -17,9 +17,14 @@ pub(crate) fn excluded_by(constraints: &Constraints, class: &ClassTraits) -> Opt
     if !class.runtimes.contains(&constraints.runtime) {
         return Some(Exclusion::Runtime);
     }
-    let names = &constraints.gpu_names;
-    if !names.is_empty() && class.gpu_names.is_disjoint(names) {
-        return Some(Exclusion::GpuName);
-    }
-    None
+    (!has_gpu_name(constraints, class)).then_some(Exclusion::GpuName)
+}
+
+/// Whether a class of runners matches in everything but the runtime.
+pub(super) fn lacks_only_runtime(constraints: &Constraints, class: &ClassTraits) -> bool {
+    excluded_by(constraints, class) == Some(Exclusion::Runtime) && has_gpu_name(constraints, class)
+}
+
+fn has_gpu_name(constraints: &Constraints, class: &ClassTraits) -> bool {
+    constraints.gpu_names.is_empty() || !class.gpu_names.is_disjoint(&constraints.gpu_names)
 }

@@ -107,7 +107,17 @@ impl<'a> Demand<'a> {
 
     /// The least of what each GPU must give, and the host's part.
     pub(crate) fn wish(&self, count: GpuCount, needs: &[GpuMemory]) -> Wish {
-        Wish { count: count.get(), least: needs.iter().copied().min(), cpu: self.shape.cpu, ram: self.shape.ram }
+        let bytes = |need: &GpuMemory| match need {
+            GpuMemory::Bytes(bytes) => Some(*bytes),
+            GpuMemory::Fraction(_) | GpuMemory::Whole => None,
+        };
+        Wish {
+            count: count.get(),
+            least: needs.iter().copied().min(),
+            most: needs.iter().filter_map(bytes).max().unwrap_or_default(),
+            cpu: self.shape.cpu,
+            ram: self.shape.ram,
+        }
     }
 }
 

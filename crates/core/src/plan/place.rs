@@ -6,7 +6,7 @@ use berth_domain::{Bytes, GpuCount, GpuMemory, Placement};
 use smallvec::SmallVec;
 
 use super::{Search, Site, SiteClaim, excluded_by};
-use crate::index::{Lens, Soon, SpotKey};
+use crate::index::{Soon, SpotKey};
 use crate::ledger::{Ask, Phase, Shortfall};
 use crate::sabotage::{self, Mutation};
 use crate::state::{Device, Runner, State};
@@ -35,7 +35,8 @@ impl Search<'_> {
         let mut best: Option<Ranking> = None;
         if self.demand.shape.constraints.gpu_uuids.is_empty() {
             self.walk_shelves(count, needs, soon, |key, devices| {
-                if best.as_ref().is_some_and(|(rank, _)| rank.rank <= key.rank && rank < key) {
+                // What ranks equal was found first: no later place can be better.
+                if best.as_ref().is_some_and(|(rank, _)| rank.rank <= key.rank) {
                     return ControlFlow::Break(());
                 }
                 self.keep_better(&mut best, self.rank_runner(key.runner, devices, count, needs, soon));
@@ -58,10 +59,10 @@ impl Search<'_> {
         mut visit: impl FnMut(&SpotKey, Option<DeviceKey>) -> ControlFlow<()>,
     ) {
         let wish = self.demand.wish(count, needs);
-        let lens = Lens { count: count.get(), placement: self.demand.shape.placement };
         let matching =
             |class: &&crate::index::Class| excluded_by(&self.demand.shape.constraints, &class.traits).is_none();
         for class in self.state.index.classes().filter(matching) {
+            let lens = self.state.index.lens_for(class, count, self.demand.shape);
             let Some(shelf) = self.state.index.shelf(class, lens) else { continue };
             shelf.walk(|reach| reach.may(&wish, soon), |key, _| visit(key, lens.is_of_devices().then_some(key.device)));
         }
@@ -94,7 +95,9 @@ impl Search<'_> {
     pub(crate) fn fits_now_on(&self, runner: RunnerKey) -> bool {
         let matches = self.state.runners.get(runner).and_then(|row| self.state.index.class(row.standing.as_ref()?.0));
         let constraints = &self.demand.shape.constraints;
-        matches.is_some_and(|class| excluded_by(constraints, &class.traits).is_none())
+        let pinned = constraints.gpu_uuids.is_empty() || self.pinned_runners().contains(&runner);
+        pinned
+            && matches.is_some_and(|class| excluded_by(constraints, &class.traits).is_none())
             && self
                 .demand
                 .shape
@@ -128,9 +131,25 @@ impl Search<'_> {
         let index =
             one.and_then(|claim| self.state.devices.get(claim.device)?.seat_on(key)).map_or(0, |row| row.seat.index);
         let device = one.map_or_else(DeviceKey::default, |claim| claim.device);
-        let rank = if count.get() == 0 { self.host_rank(runner) } else { worst };
+        let rank = match (count.get(), self.demand.shape.placement) {
+            (0, _) => self.host_rank(runner),
+            // Several GPUs are packed on the runner that could least hold anything larger.
+            (2.., Placement::Pack) => self.nth_room(runner, usize::from(count.get())),
+            _ => worst,
+        };
         let site = Site { runner: key, count, claims, promised: soon != Soon::Now, victims: SmallVec::new() };
         Some((SpotKey { rank, index, ordinal: runner.ordinal, runner: key, device }, site))
+    }
+
+    /// The room of the `count`-th roomiest device of a runner, as its shelf knows it.
+    fn nth_room(&self, runner: &Runner, count: usize) -> u64 {
+        let names = &self.demand.shape.constraints.gpu_names;
+        let named = |gpu: &Device| names.is_empty() || names.contains(&gpu.name);
+        let open = |gpu: &&Device| gpu.depth.open && !gpu.is_mig() && named(gpu);
+        let devices = runner.devices.iter().filter_map(|device| self.state.devices.get(*device)).filter(open);
+        let mut rooms: SmallVec<[u64; 8]> = devices.map(|gpu| gpu.depth.room).collect();
+        rooms.sort_unstable_by(|a, b| b.cmp(a));
+        count.checked_sub(1).and_then(|position| rooms.get(position)).copied().unwrap_or(0)
     }
 
     fn host_rank(&self, runner: &Runner) -> u64 {
@@ -254,7 +273,9 @@ pub(crate) fn could_use(search: &Search<'_>, key: RunnerKey) -> bool {
     let state = search.state;
     let Some(runner) = state.runners.get(key).filter(|row| row.is_open()) else { return false };
     let Some(class) = runner.standing.as_ref().and_then(|(class, ..)| state.index.class(*class)) else { return false };
-    if excluded_by(&search.demand.shape.constraints, &class.traits).is_some() {
+    let constraints = &search.demand.shape.constraints;
+    let pinned = constraints.gpu_uuids.is_empty() || search.pinned_runners().contains(&key);
+    if !pinned || excluded_by(constraints, &class.traits).is_some() {
         return false;
     }
     let fits_one = |device: &Device, need: GpuMemory| {

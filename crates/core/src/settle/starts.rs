@@ -4,7 +4,7 @@ use berth_domain::{SlotState, Timestamp};
 
 use crate::decide::{Decision, Rehome, abandon, retire, retire::stop};
 use crate::event::Event;
-use crate::reason::{Cause, StopReason};
+use crate::reason::{Cause, Closed, StopReason};
 use crate::state::{Admission, Slot, State};
 use crate::table::SlotKey;
 
@@ -46,6 +46,15 @@ pub(super) fn should_go(state: &State, slot: &Slot) -> Option<(StopReason, bool)
         Some(Admission::Draining { overdue, .. }) => return Some((StopReason::Drained, overdue)),
         Some(Admission::Drained) => return Some((StopReason::Drained, true)),
         _ => {}
+    }
+    let lost = |device| {
+        state
+            .devices
+            .get(device)
+            .is_none_or(|row| matches!(row.closed(), Some(Closed::Lost | Closed::Missing | Closed::Quarantined)))
+    };
+    if slot.state == SlotState::Pending && slot.gpus.iter().any(|gpu| lost(gpu.device)) {
+        return Some((StopReason::Abandoned, false));
     }
     if slot.is_job && slot.job.is_none() {
         return Some((StopReason::JobEnded, true));

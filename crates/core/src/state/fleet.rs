@@ -161,6 +161,11 @@ impl Device {
         }
     }
 
+    /// Whether somebody has it and the driver has nothing to say against it.
+    pub(crate) fn is_well(&self) -> bool {
+        self.health == GpuHealth::Ok && !self.seats.is_empty()
+    }
+
     pub(crate) fn is_mig(&self) -> bool {
         self.parent.is_some()
     }

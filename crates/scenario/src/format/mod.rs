@@ -13,10 +13,8 @@ use toml::Spanned;
 
 pub(crate) use model::ModelText;
 pub(crate) use runner::{GpuText, Mode, RunnerText};
-pub(crate) use shorthand::Many;
 pub(crate) use step::{
-    Complete, Drain, Exit, Fail, ForceRelease, Forget, Gone, GpuChange, Heartbeat, Register, Report, SlotChange,
-    SlotWord, StepText, StrayText, Submit, Verb,
+    Exit, Fail, Gone, GpuChange, Register, Report, SlotChange, SlotWord, StepText, StrayText, Submit, Verb,
 };
 
 /// One file.

@@ -183,7 +183,7 @@ fn hear_of_stray(
         state => *state == ReportedState::Refused,
     };
     match (state.stray(key, said.id), is_gone) {
-        (Some(_), true) => {
+        (Some((_, stray)), true) if stray.generation == said.generation => {
             events.push(Event::StrayReleased {
                 runner: runner.id.clone(),
                 slot: said.id,

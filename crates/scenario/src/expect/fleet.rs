@@ -1,0 +1,142 @@
+//! Devices, hosts and runners. The name `*` means each of them.
+
+use berth_core::view::{DeviceView, HostView, RunnerView};
+use berth_core::{Admission, Balance, Liveness};
+use berth_domain::{Bytes, DesiredAction, Millicores};
+
+use super::Findings;
+use crate::format::expect::{DeviceExpect, Expect, HostExpect, RunnerExpect, Size};
+use crate::world::World;
+
+pub(super) fn check(world: &World, expect: &Expect, found: &mut Findings) {
+    check_devices(world, expect, found);
+    check_hosts(world, expect, found);
+    check_runners(world, expect, found);
+    check_desired(world, expect, found);
+}
+
+fn check_devices(world: &World, expect: &Expect, found: &mut Findings) {
+    let all = world.state.devices();
+    found.same("device_count", expect.device_count.as_ref(), &all.len());
+    for (uuid, expected) in &expect.devices {
+        if uuid.as_str() == "*" {
+            all.iter().for_each(|view| check_device(expected, view, found));
+            continue;
+        }
+        let view = all.iter().find(|view| view.uuid == *uuid);
+        found.same(format!("device {uuid}: known"), Some(&expected.known.unwrap_or(true)), &view.is_some());
+        if let Some(view) = view {
+            check_device(expected, view, found);
+        }
+    }
+}
+
+fn check_device(expected: &DeviceExpect, view: &DeviceView, found: &mut Findings) {
+    let what = |part: &str| format!("device {}: {part}", view.uuid);
+    let balance = &view.balance;
+    for (part, expected, there) in [
+        ("capacity", expected.capacity, balance.capacity),
+        ("held", expected.held, balance.held),
+        ("releasing", expected.releasing, balance.releasing),
+        ("promised", expected.promised, balance.promised),
+        ("foreign", expected.foreign, balance.foreign),
+        ("free", expected.free, balance.free),
+    ] {
+        found.size(what(part), expected, there);
+    }
+    found.word(what("closed"), expected.closed.as_ref(), view.closed.map_or("no", |why| why.code()));
+    found.same(what("overcommitted"), expected.overcommitted.as_ref(), &view.overcommitted);
+    found.same(what("sizes_differ"), expected.sizes_differ.as_ref(), &view.sizes_differ);
+    found.same(what("attributed"), expected.attributed.as_ref(), &view.attributed);
+    found.same(what("claims"), expected.claims.as_ref(), &view.claims.len());
+    found.same(what("replicas"), expected.replicas.as_ref(), &view.replicas);
+    let runners = view.runners.iter().map(|(runner, _)| runner.to_string()).collect();
+    found.set(what("runners"), expected.runners.as_ref(), runners);
+}
+
+fn check_hosts(world: &World, expect: &Expect, found: &mut Findings) {
+    let all = world.state.hosts();
+    for (machine, expected) in &expect.hosts {
+        let each = machine.as_str() == "*";
+        let mut views = all.iter().filter(|view| each || view.machine == *machine).peekable();
+        if views.peek().is_none() {
+            found.differs(format!("host {machine}: not known"));
+        }
+        views.for_each(|view| check_host(expected, view, found));
+    }
+}
+
+fn check_host(expected: &HostExpect, view: &HostView, found: &mut Findings) {
+    let what = |part: &str| format!("host {}: {part}", view.machine);
+    let cpu: &Balance<Millicores> = &view.cpu;
+    for (part, expected, there) in [
+        ("cpu_capacity", expected.cpu_capacity, cpu.capacity),
+        ("cpu_held", expected.cpu_held, cpu.held),
+        ("cpu_releasing", expected.cpu_releasing, cpu.releasing),
+        ("cpu_promised", expected.cpu_promised, cpu.promised),
+        ("cpu_free", expected.cpu_free, cpu.free),
+    ] {
+        found.same(what(part), expected.as_ref(), &there.get());
+    }
+    let ram: &Balance<Bytes> = &view.ram;
+    let sizes: [(&str, Option<Size>, Bytes); 5] = [
+        ("ram_capacity", expected.ram_capacity, ram.capacity),
+        ("ram_held", expected.ram_held, ram.held),
+        ("ram_releasing", expected.ram_releasing, ram.releasing),
+        ("ram_promised", expected.ram_promised, ram.promised),
+        ("ram_free", expected.ram_free, ram.free),
+    ];
+    for (part, expected, there) in sizes {
+        found.size(what(part), expected, there);
+    }
+}
+
+fn check_runners(world: &World, expect: &Expect, found: &mut Findings) {
+    let all = world.state.runners();
+    for (id, expected) in &expect.runners {
+        if id.as_str() == "*" {
+            all.iter().for_each(|view| check_runner(expected, view, found));
+            continue;
+        }
+        let view = all.iter().find(|view| view.id == *id);
+        found.same(format!("runner {id}: known"), Some(&expected.known.unwrap_or(true)), &view.is_some());
+        if let Some(view) = view {
+            check_runner(expected, view, found);
+        }
+    }
+}
+
+fn check_runner(expected: &RunnerExpect, view: &RunnerView, found: &mut Findings) {
+    let what = |part: &str| format!("runner {}: {part}", view.id);
+    let liveness = match view.liveness {
+        Liveness::Ready => "ready",
+        Liveness::Suspect => "suspect",
+        Liveness::Lost => "lost",
+    };
+    let admission = match view.admission {
+        Admission::Open => "open",
+        Admission::Cordoned => "cordoned",
+        Admission::Draining { .. } => "draining",
+        Admission::Drained => "drained",
+        Admission::Forgotten => "forgotten",
+    };
+    found.word(what("liveness"), expected.liveness.as_ref(), liveness);
+    found.word(what("admission"), expected.admission.as_ref(), admission);
+    found.same(what("reported"), expected.reported.as_ref(), &view.reported);
+    found.same(what("incarnation"), expected.incarnation.as_ref(), &view.incarnation.get());
+    let text = |list: &[berth_domain::DeviceUuid]| list.iter().map(ToString::to_string).collect();
+    found.set(what("devices"), expected.devices.as_ref(), text(&view.devices));
+    found.set(what("disputed"), expected.disputed.as_ref(), text(&view.disputed));
+    found.same(what("slots"), expected.slots.as_ref(), &view.slots.len());
+}
+
+fn check_desired(world: &World, expect: &Expect, found: &mut Findings) {
+    for (runner, expected) in &expect.desired {
+        let line = |slot: berth_domain::DesiredSlot| match slot.action {
+            DesiredAction::Run => format!("run {}", slot.model),
+            DesiredAction::Stop => format!("stop {}", slot.model),
+        };
+        let told = world.state.desired(runner).into_iter().map(line).collect();
+        found.set(format!("desired of {runner}"), Some(expected), told);
+    }
+}

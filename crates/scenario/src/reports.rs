@@ -1,0 +1,262 @@
+//! Steps that speak for an agent: what it registers as, what it sees, how its slots get on.
+
+use std::collections::BTreeMap;
+
+use berth_core::Command;
+use berth_domain::{
+    Bytes, DeviceUuid, Evidence, FailureReason, Generation, Incarnation, Millicores, ReportedState, Sequence, SlotId,
+};
+
+use crate::agent::{Agent, AgentSlot, Gpu};
+use crate::error::StepError;
+use crate::format::{Exit, Fail, Gone, GpuChange, GpuText, Register, Report, SlotChange, SlotWord, StrayText};
+use crate::names::KnownTo;
+use crate::steps::{Taken, holder};
+use crate::world::World;
+
+/// An agent starts anew. After a reboot nothing of before runs, on any runner of the machine.
+pub(crate) fn register(world: &mut World, register: &Register) -> Result<Taken, StepError> {
+    let place = world.agent(&register.runner)?;
+    if let Some(boot) = register.boot.clone().filter(|boot| *boot != world.agents[place].boot) {
+        let machine = world.agents[place].machine.clone();
+        let mut there: Vec<&mut Agent> = world.agents.iter_mut().filter(|agent| agent.machine == machine).collect();
+        // Another runner of the machine may have registered with this boot before.
+        if there.iter().all(|agent| agent.boot != boot) {
+            for agent in &mut there {
+                agent.slots.clear();
+                agent.silent = true;
+            }
+        }
+        world.agents[place].boot = boot;
+    }
+    let agent = &mut world.agents[place];
+    agent.sequence = Sequence::default();
+    if register.loses_record {
+        agent.slots.values_mut().for_each(|slot| slot.mentioned = false);
+    }
+    Ok(world.register(place))
+}
+
+/// Something changed on a runner, and it says so.
+pub(crate) fn report(world: &mut World, change: Report) -> Result<Taken, StepError> {
+    let place = world.agent(&change.runner)?;
+    let mut stale = BTreeMap::new();
+    for (name, said) in &change.slots {
+        let id = world.slot(name, KnownTo::Agent)?;
+        if let Some(generation) = said.generation {
+            stale.insert(id, Generation::new(generation));
+        }
+        change_slot(&mut world.agents[place], id, name, said)?;
+    }
+    for stray in &change.strays {
+        add_stray(world, place, stray)?;
+    }
+    let agent = &mut world.agents[place];
+    for (uuid, gpu) in &change.gpus {
+        change_gpu(agent, uuid, gpu)?;
+    }
+    agent.pool = change.pool.unwrap_or_else(|| agent.pool.clone());
+    agent.labels = change.labels.unwrap_or_else(|| std::mem::take(&mut agent.labels));
+    agent.runtimes = change.runtimes.unwrap_or_else(|| std::mem::take(&mut agent.runtimes));
+    agent.host.cpu = change.cpu_millicores.map_or(agent.host.cpu, Millicores::new);
+    agent.host.ram = change.ram.unwrap_or(agent.host.ram);
+
+    let mut report = world.report_of(&world.agents[place]);
+    let plain = change.incarnation.is_none() && change.sequence.is_none() && change.boot.is_none() && stale.is_empty();
+    report.incarnation = change.incarnation.map(Incarnation::new).or(report.incarnation);
+    report.sequence = change.sequence.map_or(report.sequence, Sequence::new);
+    report.boot = change.boot.unwrap_or(report.boot);
+    for slot in &mut report.slots {
+        slot.generation = stale.get(&slot.id).copied().unwrap_or(slot.generation);
+    }
+    let taken = world.send(&Command::Report(Box::new(report))).map(|_| ());
+    if taken.is_ok() && plain {
+        world.reported(place);
+    } else if taken.is_ok() {
+        world.agents[place].sequence = world.agents[place].sequence.next();
+    }
+    Ok(taken)
+}
+
+fn change_gpu(agent: &mut Agent, uuid: &DeviceUuid, change: &GpuChange) -> Result<(), StepError> {
+    let known = agent.gpus.iter().position(|gpu| gpu.uuid == *uuid);
+    let place = match (known, change.memory) {
+        (Some(place), _) => place,
+        (None, Some(memory)) => {
+            let text = GpuText {
+                uuid: Some(uuid.clone()),
+                index: None,
+                name: None,
+                memory,
+                reserved: Bytes::ZERO,
+                foreign: Bytes::ZERO,
+                replicas: 1,
+                parent: None,
+                health: berth_domain::GpuHealth::Ok,
+            };
+            let number = agent.gpus.len();
+            agent.gpus.push(Gpu::new(agent.id.as_str(), number, &text).map_err(StepError::meaningless)?);
+            number
+        }
+        (None, None) => {
+            return Err(StepError::meaningless(format!("{} has no GPU {uuid}; a new one needs its memory", agent.id)));
+        }
+    };
+    let gpu = &mut agent.gpus[place];
+    gpu.memory = change.memory.unwrap_or(gpu.memory);
+    gpu.reserved = change.reserved.unwrap_or(gpu.reserved);
+    gpu.foreign = change.foreign.unwrap_or(gpu.foreign);
+    gpu.health = change.health.unwrap_or(gpu.health);
+    gpu.index = change.index.unwrap_or(gpu.index);
+    gpu.name = change.name.clone().unwrap_or_else(|| gpu.name.clone());
+    gpu.replicas = change.replicas.unwrap_or(gpu.replicas);
+    gpu.also = change.also.or(gpu.also);
+    gpu.listed = change.listed.unwrap_or(gpu.listed);
+    Ok(())
+}
+
+fn change_slot(agent: &mut Agent, id: SlotId, name: &str, change: &SlotChange) -> Result<(), StepError> {
+    let missing = || StepError::meaningless(format!("{} has no slot of {name}", agent.id));
+    let missing = missing();
+    let slot = agent.slots.get_mut(&id).ok_or(missing)?;
+    if let Some(word) = change.state {
+        slot.state = reported(word);
+    }
+    slot.uses = change.uses.clone().unwrap_or_else(|| std::mem::take(&mut slot.uses));
+    slot.mentioned = change.mentioned.unwrap_or(slot.mentioned);
+    Ok(())
+}
+
+fn reported(word: SlotWord) -> ReportedState {
+    match word {
+        SlotWord::Starting => ReportedState::Starting,
+        SlotWord::Ready => ReportedState::Ready,
+        SlotWord::Stopping => ReportedState::Stopping,
+    }
+}
+
+fn add_stray(world: &mut World, place: usize, stray: &StrayText) -> Result<(), StepError> {
+    let id = match &stray.same_id_as {
+        Some(other) => world.slot(other, KnownTo::Server)?,
+        None => SlotId::new(world.fresh_id()),
+    };
+    let slot = AgentSlot {
+        generation: Generation::new(stray.generation),
+        model: stray.model.clone(),
+        state: reported(stray.state.unwrap_or(SlotWord::Ready)),
+        claims: stray.claims.clone(),
+        uses: stray.uses.clone().unwrap_or_else(|| stray.claims.clone()),
+        mentioned: true,
+    };
+    world.agents[place].slots.insert(id, slot);
+    world.strays.insert(stray.name.clone(), id);
+    Ok(())
+}
+
+/// An agent's slots come up.
+pub(crate) fn ready(world: &mut World, slots: &[String]) -> Result<Taken, StepError> {
+    for name in slots {
+        let taken = say(world, name, |slot| slot.state = ReportedState::Ready)?;
+        if taken.is_err() {
+            return Ok(taken);
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// An agent says that a slot is gone, and what it saw.
+pub(crate) fn gone(world: &mut World, gone: &Gone) -> Result<Taken, StepError> {
+    let evidence =
+        Evidence { tree_gone: gone.tree_gone.unwrap_or(true), driver_clear: gone.driver_clear.unwrap_or(true) };
+    let id = world.slot(&gone.slot, KnownTo::Agent)?;
+    let place = holder(world, id)?;
+    let agent = &mut world.agents[place];
+    // Said again after it was acknowledged: the agent has it on record once more.
+    let generation = agent.past.get(&id).copied().unwrap_or_default();
+    let slot = agent.slots.entry(id).or_insert_with(|| AgentSlot {
+        generation,
+        model: None,
+        state: ReportedState::Gone(Evidence::COMPLETE),
+        claims: BTreeMap::new(),
+        uses: BTreeMap::new(),
+        mentioned: true,
+    });
+    if let Some(other) = gone.generation.map(Generation::new).filter(|other| *other != slot.generation) {
+        return Ok(gone_before(world, place, id, evidence, other));
+    }
+    slot.state = ReportedState::Gone(evidence);
+    if evidence.is_proof() {
+        slot.uses.clear();
+    }
+    for (uuid, bytes) in &gone.leaves {
+        let unknown = || StepError::meaningless(format!("no GPU {uuid} there"));
+        let gpu = agent.gpus.iter_mut().find(|gpu| gpu.uuid == *uuid).ok_or_else(unknown)?;
+        gpu.foreign = gpu.foreign.saturating_add(*bytes);
+    }
+    tell(world, place)
+}
+
+/// One report speaks of another start of the slot; nothing becomes of the slot itself.
+fn gone_before(world: &mut World, place: usize, id: SlotId, evidence: Evidence, generation: Generation) -> Taken {
+    let mut report = world.report_of(&world.agents[place]);
+    for said in report.slots.iter_mut().filter(|said| said.id == id) {
+        (said.state, said.generation) = (ReportedState::Gone(evidence), generation);
+    }
+    world.agents[place].sequence = world.agents[place].sequence.next();
+    world.send(&Command::Report(Box::new(report))).map(|_| ())
+}
+
+/// A slot comes to a bad end. Its memory is in use until it is stopped.
+pub(crate) fn fail(world: &mut World, fail: &Fail) -> Result<Taken, StepError> {
+    let reason = fail.reason.unwrap_or(FailureReason::Crashed);
+    say(world, &fail.slot, |slot| slot.state = ReportedState::Failed(reason))
+}
+
+/// A job's process ends by itself.
+pub(crate) fn exit(world: &mut World, exit: &Exit) -> Result<Taken, StepError> {
+    say(world, &exit.slot, |slot| slot.state = ReportedState::Exited { code: exit.code })
+}
+
+/// An agent finds too little memory, and starts nothing.
+pub(crate) fn refuse(world: &mut World, name: &str) -> Result<Taken, StepError> {
+    say(world, name, |slot| {
+        slot.state = ReportedState::Refused;
+        slot.uses.clear();
+    })
+}
+
+/// Others take memory behind the server's back: the next report shows it.
+pub(crate) fn occupy(world: &mut World, devices: &BTreeMap<DeviceUuid, Bytes>) -> Result<(), StepError> {
+    for (uuid, bytes) in devices {
+        let mut gpus: Vec<&mut Gpu> =
+            world.agents.iter_mut().flat_map(|agent| agent.gpus.iter_mut()).filter(|gpu| gpu.uuid == *uuid).collect();
+        if gpus.is_empty() {
+            return Err(StepError::meaningless(format!("no GPU {uuid} in this scenario")));
+        }
+        for gpu in &mut gpus {
+            (gpu.foreign, gpu.hidden) = (*bytes, true);
+        }
+    }
+    Ok(())
+}
+
+fn say(world: &mut World, name: &str, change: impl FnOnce(&mut AgentSlot)) -> Result<Taken, StepError> {
+    let id = world.slot(name, KnownTo::Agent)?;
+    let place = holder(world, id)?;
+    let missing = StepError::otherwise(format!("runner {} was not told of the slot of {name}", world.agents[place].id));
+    change(world.agents[place].slots.get_mut(&id).ok_or(missing)?);
+    tell(world, place)
+}
+
+fn tell(world: &mut World, place: usize) -> Result<Taken, StepError> {
+    if world.agents[place].silent {
+        world.agents[place].news = true;
+        return Ok(Ok(()));
+    }
+    let report = world.report_of(&world.agents[place]);
+    let taken = world.send(&Command::Report(Box::new(report))).map(|_| ());
+    if taken.is_ok() {
+        world.reported(place);
+    }
+    Ok(taken)
+}

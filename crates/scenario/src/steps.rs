@@ -1,0 +1,210 @@
+//! What each step does.
+
+use berth_core::{Answer, Command, Refusal};
+use berth_domain::{
+    Attempt, JobSpec, Priority, ReasonText, RunnerId, SlotId, Span, Submission, WorkloadId, WorkloadKind,
+};
+
+use crate::error::StepError;
+use crate::format::{Submit, Verb};
+use crate::names::KnownTo;
+use crate::world::World;
+
+/// What came of a step that may be refused.
+pub(crate) type Taken = Result<(), Refusal>;
+
+/// Carries out a step. The inner result says whether the core took it.
+pub(crate) fn carry_out(world: &mut World, verb: Verb) -> Result<Taken, StepError> {
+    match verb {
+        Verb::Submit(submit) => submit_all(world, &submit),
+        Verb::Cancel(name) => command(world, |world| Ok(Command::Cancel { workload: world.workload(&name)? })),
+        Verb::Heartbeat(beat) => command(world, |world| {
+            let (workload, attempt) = turn(world, &beat.workload, beat.attempt)?;
+            Ok(Command::Heartbeat { workload, attempt })
+        }),
+        Verb::Complete(done) => command(world, |world| {
+            let (workload, attempt) = turn(world, &done.workload, done.attempt)?;
+            Ok(Command::Complete { workload, attempt, succeeded: !done.failed })
+        }),
+        Verb::PutModel(model) => command(world, |_| {
+            let spec = model.spec().map_err(StepError::meaningless)?;
+            Ok(Command::PutModel { spec: Box::new(spec) })
+        }),
+        Verb::DeleteModel(model) => command(world, |_| Ok(Command::DeleteModel { model })),
+        Verb::Register(register) => crate::reports::register(world, &register),
+        Verb::Report(report) => crate::reports::report(world, report),
+        Verb::Silence(runners) => silence(world, &runners.0).map(Ok),
+        Verb::Return(runners) => come_back(world, &runners.0).map(Ok),
+        Verb::Join(runners) => join(world, &runners.0).map(Ok),
+        Verb::Advance(span) => pass(world, span).map(Ok),
+        Verb::Pause(span) => {
+            world.pause(span);
+            return Ok(Ok(()));
+        }
+        Verb::Restart(really) => {
+            when(really, "restart").and_then(|()| world.restart()).and_then(|()| world.settle()).map(Ok)
+        }
+        Verb::Wipe(really) => when(really, "wipe").and_then(|()| world.wipe()).map(Ok),
+        Verb::Cordon(runner) => command(world, |_| Ok(Command::CordonRunner { runner })),
+        Verb::Uncordon(runner) => command(world, |_| Ok(Command::UncordonRunner { runner })),
+        Verb::Drain(drain) => {
+            command(world, |_| Ok(Command::DrainRunner { runner: drain.runner, deadline: drain.deadline }))
+        }
+        Verb::Forget(forget) => {
+            command(world, |_| Ok(Command::ForgetRunner { runner: forget.runner, reason: said(forget.reason)? }))
+        }
+        Verb::CordonDevice(uuid) => command(world, |_| Ok(Command::CordonDevice { uuid })),
+        Verb::UncordonDevice(uuid) => command(world, |_| Ok(Command::UncordonDevice { uuid })),
+        Verb::StopSlot(slot) => {
+            command(world, |world| Ok(Command::StopSlot { slot: world.slot(&slot, KnownTo::Server)? }))
+        }
+        Verb::ForceRelease(force) => command(world, |world| {
+            Ok(Command::ForceRelease { slot: world.slot(&force.slot, KnownTo::Server)?, reason: said(force.reason)? })
+        }),
+        Verb::Ready(slots) => crate::reports::ready(world, &slots.0),
+        Verb::Gone(gone) => crate::reports::gone(world, &gone),
+        Verb::Fail(fail) => crate::reports::fail(world, &fail),
+        Verb::Exit(exit) => crate::reports::exit(world, &exit),
+        Verb::Refuse(slot) => crate::reports::refuse(world, &slot),
+        Verb::Occupy(devices) => crate::reports::occupy(world, &devices).map(Ok),
+        Verb::Expect(expect) => crate::expect::check(world, &expect).map(Ok),
+    }
+    .and_then(|taken| world.settle().map(|()| taken))
+}
+
+/// A command made on the world as it is; refusals are for the caller to judge.
+fn command(world: &mut World, make: impl FnOnce(&World) -> Result<Command, StepError>) -> Result<Taken, StepError> {
+    let command = make(world)?;
+    Ok(world.send(&command).map(|_| ()))
+}
+
+/// A switch that only makes sense when it is on.
+fn when(really: bool, verb: &str) -> Result<(), StepError> {
+    if really { Ok(()) } else { Err(StepError::meaningless(format!("{verb} = true, or no such step"))) }
+}
+
+fn said(reason: Option<ReasonText>) -> Result<ReasonText, StepError> {
+    reason
+        .map_or_else(|| ReasonText::new("the scenario says so"), Ok)
+        .map_err(|e| StepError::meaningless(e.to_string()))
+}
+
+fn turn(world: &World, name: &str, attempt: Option<u32>) -> Result<(WorkloadId, Attempt), StepError> {
+    let workload = world.workload(name)?;
+    Ok((workload, attempt.map_or_else(|| world.attempt(workload), Attempt::new)))
+}
+
+/// Submits one, or many of the same kind in one instant. Only the last may be refused.
+fn submit_all(world: &mut World, submit: &Submit) -> Result<Taken, StepError> {
+    let count = submit.count.unwrap_or(1);
+    let base = submit.name.clone().unwrap_or_else(|| submit.model.to_string());
+    if submit.name.is_some() && world.workloads.contains_key(&base) {
+        return Err(StepError::meaningless(format!("a workload is already named {base}")));
+    }
+    let mut taken = Ok(());
+    for number in 1..=count {
+        let name = fresh_name(world, &base);
+        taken = submit_one(world, submit, name)?;
+        if taken.is_err() && number < count {
+            return Err(StepError::otherwise(format!("number {number} of {count} was refused: {taken:?}")));
+        }
+    }
+    Ok(taken)
+}
+
+/// `qwen`, `qwen#2`, `qwen#3` and so on.
+fn fresh_name(world: &World, base: &str) -> String {
+    if !world.workloads.contains_key(base) {
+        return base.to_owned();
+    }
+    let mut number = 2;
+    while world.workloads.contains_key(&format!("{base}#{number}")) {
+        number += 1;
+    }
+    format!("{base}#{number}")
+}
+
+fn submit_one(world: &mut World, submit: &Submit, name: String) -> Result<Taken, StepError> {
+    let id = WorkloadId::new(world.fresh_id());
+    let submission = Submission {
+        model: submit.model.clone(),
+        kind: submit.kind,
+        priority: Priority::new(submit.priority),
+        tenant: submit.tenant.clone(),
+        ttl: submit.ttl,
+        queue_timeout: submit.queue_timeout,
+        job: JobSpec { restart_on_lost: submit.restart_on_lost, ..JobSpec::default() },
+        idempotency_key: submit.key.clone(),
+    };
+    if submit.restart_on_lost && submit.kind != WorkloadKind::Job {
+        return Err(StepError::meaningless("restart_on_lost is for jobs"));
+    }
+    let (known, repeated) = match world.send(&Command::Submit { workload: id, submission }) {
+        Ok(Answer::Submitted { workload, repeated }) => (workload, repeated),
+        Ok(other) => return Err(StepError::otherwise(format!("a submission was answered with {other:?}"))),
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    check_repeated(world, submit, known, repeated)?;
+    world.names.entry(known).or_insert_with(|| name.clone());
+    world.workloads.insert(name, known);
+    if submit.renews {
+        world.renewed.insert(known, world.now);
+    }
+    Ok(Ok(()))
+}
+
+fn check_repeated(world: &World, submit: &Submit, known: WorkloadId, repeated: bool) -> Result<(), StepError> {
+    let expected = submit.same_as.as_ref().map(|name| world.workload(name)).transpose()?;
+    match expected {
+        Some(first) if first == known && repeated => Ok(()),
+        Some(_) => Err(StepError::otherwise(format!("it became a workload of its own: {}", world.name_of(known)))),
+        None if repeated => Err(StepError::otherwise(format!(
+            "it was taken for {}; if that is right, say same_as",
+            world.name_of(known)
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn silence(world: &mut World, runners: &[RunnerId]) -> Result<(), StepError> {
+    for runner in runners {
+        let place = world.agent(runner)?;
+        world.agents[place].silent = true;
+    }
+    Ok(())
+}
+
+fn come_back(world: &mut World, runners: &[RunnerId]) -> Result<(), StepError> {
+    for runner in runners {
+        let place = world.agent(runner)?;
+        world.agents[place].silent = false;
+        world.report(place)?;
+    }
+    Ok(())
+}
+
+/// An operator says that agents belong to the cluster that is there now.
+fn join(world: &mut World, runners: &[RunnerId]) -> Result<(), StepError> {
+    for runner in runners {
+        let place = world.agent(runner)?;
+        world.agents[place].cluster = Some(world.cluster);
+        world.report(place)?;
+    }
+    Ok(())
+}
+
+fn pass(world: &mut World, span: Span) -> Result<(), StepError> {
+    if span == Span::ZERO {
+        return Err(StepError::meaningless("advance by more than nothing"));
+    }
+    world.advance(span)
+}
+
+/// The agent that has a slot, or had it, for steps that speak for it.
+pub(crate) fn holder(world: &World, slot: SlotId) -> Result<usize, StepError> {
+    let has = |place: &usize| world.agents[*place].slots.contains_key(&slot);
+    let had = |place: &usize| world.agents[*place].past.contains_key(&slot);
+    let places = 0..world.agents.len();
+    let found = places.clone().find(has).or_else(|| places.clone().find(had));
+    found.ok_or_else(|| StepError::otherwise(format!("no agent was told of slot {slot}")))
+}

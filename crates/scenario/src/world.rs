@@ -1,0 +1,302 @@
+//! The world of a scenario: the core, the agents around it, the names that the file uses, and the time.
+
+use std::collections::{BTreeMap, HashMap};
+
+use berth_core::{Answer, Command, Event, Refusal, Report, Settings, State, apply, invariants, step};
+use berth_domain::{Attempt, ClusterId, DesiredAction, SlotId, Span, Timestamp, WorkloadId, WorkloadState};
+use uuid::Uuid;
+
+use crate::agent::Agent;
+use crate::error::StepError;
+
+/// When scenarios begin. Any time would do.
+const BEGINNING: Timestamp = Timestamp::from_millis(1_750_000_000_000);
+/// How often an agent reports without a reason.
+const REPORT_EVERY: Span = Span::from_secs(10);
+/// How often a gateway renews a lease that it keeps.
+const RENEW_EVERY: Span = Span::from_secs(60);
+/// Rounds of orders and reports after which the core is taken to be going in circles.
+const MOST_ROUNDS: usize = 5000;
+
+/// Everything there is.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) settings: Settings,
+    pub(crate) state: State,
+    pub(crate) cluster: ClusterId,
+    clusters: u128,
+    pub(crate) now: Timestamp,
+    pub(crate) agents: Vec<Agent>,
+    /// What a journal would have: everything since the start, without telemetry from before the last restart.
+    journal: Vec<(Timestamp, Event)>,
+    /// Everything that was chosen, with why.
+    pub(crate) reports: Vec<Report>,
+    pub(crate) workloads: HashMap<String, WorkloadId>,
+    pub(crate) names: HashMap<WorkloadId, String>,
+    /// All slots that a workload had, in order.
+    pub(crate) slots_of: HashMap<WorkloadId, Vec<SlotId>>,
+    pub(crate) strays: BTreeMap<String, SlotId>,
+    /// Leases that their gateway renews, and when it did so last.
+    pub(crate) renewed: BTreeMap<WorkloadId, Timestamp>,
+    numbers: u64,
+}
+
+impl World {
+    /// A server that has just started, with agents that have not registered yet.
+    pub(crate) fn new(settings: Settings, agents: Vec<Agent>) -> Result<Self, StepError> {
+        let mut world = Self {
+            state: State::new(settings.clone()),
+            settings,
+            cluster: cluster(1),
+            clusters: 1,
+            now: BEGINNING,
+            agents,
+            journal: Vec::new(),
+            reports: Vec::new(),
+            workloads: HashMap::new(),
+            names: HashMap::new(),
+            slots_of: HashMap::new(),
+            strays: BTreeMap::new(),
+            renewed: BTreeMap::new(),
+            numbers: 0,
+        };
+        let cluster = world.cluster;
+        world.demand(&Command::Start { cluster })?;
+        Ok(world)
+    }
+
+    /// Sends a command and keeps what came of it.
+    pub(crate) fn send(&mut self, command: &Command) -> Result<Answer, Refusal> {
+        let done = step(&mut self.state, command, self.now);
+        let at = done.at;
+        for event in done.events {
+            if let Event::WorkloadAssigned { workload, slot } = &event {
+                self.slots_of.entry(*workload).or_default().push(*slot);
+            }
+            self.journal.push((at, event));
+        }
+        self.reports.extend(done.reports);
+        done.answer
+    }
+
+    /// Sends a command that must be taken.
+    pub(crate) fn demand(&mut self, command: &Command) -> Result<Answer, StepError> {
+        self.send(command).map_err(|refusal| refused(&refusal))
+    }
+
+    /// Lets the agents do what they are told until there is nothing left to do.
+    pub(crate) fn settle(&mut self) -> Result<(), StepError> {
+        for _ in 0..MOST_ROUNDS {
+            let mut quiet = true;
+            for place in 0..self.agents.len() {
+                self.obey(place)?;
+                if self.agents[place].news && !self.agents[place].silent {
+                    self.report(place)?;
+                    quiet = false;
+                }
+            }
+            if quiet {
+                return self.check();
+            }
+        }
+        Err(StepError::otherwise(format!("the agents are still busy after {MOST_ROUNDS} rounds of orders")))
+    }
+
+    fn obey(&mut self, place: usize) -> Result<(), StepError> {
+        let agent = &self.agents[place];
+        if agent.silent || agent.incarnation.is_none() {
+            return Ok(());
+        }
+        for told in self.state.desired(&agent.id.clone()) {
+            if told.action == DesiredAction::Stop {
+                self.agents[place].stop(&told);
+                continue;
+            }
+            if !self.agents[place].is_new(&told) {
+                continue;
+            }
+            match self.lacking(&self.agents[place], &told) {
+                None => self.agents[place].start(&told),
+                Some(lacking) if lacking.hidden => self.agents[place].refuse(&told),
+                Some(lacking) => {
+                    return Err(StepError::otherwise(format!(
+                        "runner {} was told to start {} with {} on {}, where {} is free",
+                        self.agents[place].id, told.model, lacking.needed, lacking.uuid, lacking.free
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// An agent reports. One that the server does not know registers, as a real one does.
+    pub(crate) fn report(&mut self, place: usize) -> Result<(), StepError> {
+        let report = self.report_of(&self.agents[place]);
+        match self.send(&Command::Report(Box::new(report))) {
+            Ok(_) => self.reported(place),
+            Err(Refusal::NotRegistered { .. } | Refusal::UnknownRunner(_)) => {
+                self.register(place).map_err(|refusal| refused(&refusal))?;
+            }
+            // It must not register again: it was replaced.
+            Err(Refusal::Superseded { .. } | Refusal::OldBoot { .. }) => self.agents[place].silent = true,
+            Err(refusal) => return Err(refused(&refusal)),
+        }
+        Ok(())
+    }
+
+    /// An agent registers.
+    pub(crate) fn register(&mut self, place: usize) -> Result<(), Refusal> {
+        let mut report = self.report_of(&self.agents[place]);
+        report.incarnation = None;
+        if let Answer::Reported { incarnation } = self.send(&Command::Report(Box::new(report)))? {
+            let cluster = self.cluster;
+            let agent = &mut self.agents[place];
+            agent.incarnation = Some(incarnation);
+            agent.cluster.get_or_insert(cluster);
+            agent.silent = false;
+        }
+        self.reported(place);
+        Ok(())
+    }
+
+    /// A report was taken: what is over need not be said again.
+    pub(crate) fn reported(&mut self, place: usize) {
+        let now = self.now;
+        let agent = &mut self.agents[place];
+        agent.sequence = agent.sequence.next();
+        agent.news = false;
+        agent.last_report = now;
+        agent.drop_what_is_over();
+        for gpu in &mut agent.gpus {
+            gpu.hidden = false;
+        }
+    }
+
+    /// Time passes, second by second.
+    pub(crate) fn advance(&mut self, span: Span) -> Result<(), StepError> {
+        let end = self.now.after(span);
+        while self.now < end {
+            self.now = self.now.after(Span::from_secs(1)).min(end);
+            self.demand(&Command::Tick)?;
+            for place in 0..self.agents.len() {
+                let agent = &self.agents[place];
+                let due = agent.last_report.after(REPORT_EVERY) <= self.now;
+                if due && !agent.silent && agent.incarnation.is_some() {
+                    self.report(place)?;
+                }
+            }
+            self.renew()?;
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    fn renew(&mut self) -> Result<(), StepError> {
+        let due: Vec<WorkloadId> =
+            self.renewed.iter().filter(|(_, at)| at.after(RENEW_EVERY) <= self.now).map(|(id, _)| *id).collect();
+        for workload in due {
+            let attempt = self.attempt(workload);
+            let ended = self.state.workload(workload).is_none_or(|view| matches!(view.state, WorkloadState::Ended(_)));
+            if ended {
+                self.renewed.remove(&workload);
+            } else {
+                self.demand(&Command::Heartbeat { workload, attempt })?;
+                self.renewed.insert(workload, self.now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Time jumps while the server is paused. The agents' time passes too, unheard.
+    pub(crate) fn pause(&mut self, span: Span) {
+        self.now = self.now.after(span);
+    }
+
+    /// The server restarts on what its journal kept.
+    pub(crate) fn restart(&mut self) -> Result<(), StepError> {
+        self.journal.retain(|(_, event)| event.is_durable());
+        let mut rebuilt = self.replayed();
+        let cluster = self.cluster;
+        step(&mut self.state, &Command::Start { cluster }, self.now);
+        std::mem::swap(&mut self.state, &mut rebuilt);
+        self.demand(&Command::Start { cluster })?;
+        let (kept, read) = (durable(&rebuilt), durable(&self.state));
+        match kept.iter().zip(&read).find(|(kept, read)| kept != read) {
+            None => Ok(()),
+            Some((kept, read)) => {
+                Err(StepError::otherwise(format!("after the restart it is\n  {read}\nand before it was\n  {kept}")))
+            }
+        }
+    }
+
+    /// The data directory is lost; the agents live on.
+    pub(crate) fn wipe(&mut self) -> Result<(), StepError> {
+        self.clusters += 1;
+        self.cluster = cluster(self.clusters);
+        self.state = State::new(self.settings.clone());
+        self.journal.clear();
+        self.reports.clear();
+        let cluster = self.cluster;
+        self.demand(&Command::Start { cluster })?;
+        Ok(())
+    }
+
+    /// Everything that must always be true.
+    pub(crate) fn check(&self) -> Result<(), StepError> {
+        invariants::check(&self.state)
+            .map_err(|violation| StepError::otherwise(format!("what must always be true is not: {violation}")))
+    }
+
+    /// The recorded events, applied to an empty state, give this state.
+    pub(crate) fn check_replay(&self) -> Result<(), StepError> {
+        let replayed = self.replayed();
+        if replayed.fingerprint() == self.state.fingerprint() {
+            return Ok(());
+        }
+        let differs = durable(&self.state).into_iter().zip(durable(&replayed)).find(|(kept, read)| kept != read);
+        let (kept, read) = differs.unwrap_or_else(|| ("(a revision or what was observed)".into(), "different".into()));
+        Err(StepError::otherwise(format!("replaying the events gives\n  {read}\nand not\n  {kept}")))
+    }
+
+    fn replayed(&self) -> State {
+        let mut state = State::new(self.settings.clone());
+        for (at, event) in &self.journal {
+            apply(&mut state, event, *at);
+        }
+        state
+    }
+
+    /// The attempt that a workload is at.
+    pub(crate) fn attempt(&self, workload: WorkloadId) -> Attempt {
+        self.state.workload(workload).map(|view| view.attempt).unwrap_or_default()
+    }
+
+    /// An id that was not used before.
+    pub(crate) fn fresh_id(&mut self) -> Uuid {
+        self.numbers += 1;
+        Uuid::from_u64_pair(0x5ce0, self.numbers)
+    }
+}
+
+/// What a journal must keep, in lines that can be compared.
+fn durable(state: &State) -> Vec<String> {
+    let mut lines: Vec<String> = state.devices().iter().map(|view| format!("{view:?}")).collect();
+    lines.extend(state.hosts().iter().map(|view| format!("{view:?}")));
+    for mut slot in state.slots() {
+        slot.gpus.iter_mut().for_each(|gpu| gpu.2 = None);
+        lines.push(format!("{slot:?}"));
+    }
+    lines.extend(state.workloads().iter().map(|view| format!("{view:?}")));
+    lines.extend(state.models().iter().map(|view| format!("{view:?}")));
+    lines.extend(state.runners().iter().map(|view| format!("{:?} {:?} {:?}", view.id, view.admission, view.slots)));
+    lines.push(format!("{:?} {:?}", state.queue(), state.revision()));
+    lines
+}
+
+fn refused(refusal: &Refusal) -> StepError {
+    StepError::otherwise(format!("refused ({}): {refusal}", refusal.code()))
+}
+
+fn cluster(number: u128) -> ClusterId {
+    ClusterId::new(Uuid::from_u128((0xbe47_0000 + number) << 96))
+}

@@ -1,0 +1,230 @@
+//! Everything that must be true after each step.
+
+use std::collections::BTreeMap;
+
+use berth_core::{Answer, Command, Event, Refusal, Settings, State, Step, apply, invariants, step, view::DeviceView};
+use berth_domain::{DeviceUuid, WorkloadId};
+
+use crate::compare::compare;
+use crate::judge::{judge_event, judge_waiting};
+use crate::reference::{Reference, Workload};
+use crate::run::{Broken, Outcome};
+
+macro_rules! ensure {
+    ($check:literal, $condition:expr, $($text:tt)*) => {
+        if !$condition {
+            return Err(Broken { check: $check, text: format!($($text)*) });
+        }
+    };
+}
+pub(crate) use ensure;
+
+/// The checks, and what they remember from step to step.
+pub struct Checks {
+    /// The same commands on another core.
+    twin: State,
+    /// The same events on another core, one by one.
+    mirror: State,
+    /// A slow model of the same events.
+    reference: Reference,
+}
+
+impl Checks {
+    /// Checks of a core that has these settings and knows nothing yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self { twin: State::new(settings.clone()), mirror: State::new(settings), reference: Reference::default() }
+    }
+
+    /// Checks everything after a step.
+    pub fn after(&mut self, before: &State, command: &Command, done: &Step, state: &State) -> Outcome {
+        self.check_idempotency(command, done)?;
+        self.follow_events(done)?;
+        invariants::check(state)
+            .map_err(|violation| Broken { check: "invariants", text: violation.to_string() })
+            .or_else(known)?;
+        check_lines(state)?;
+        compare(&self.reference, state)?;
+        judge_waiting(&self.reference, state).or_else(known)?;
+        check_refusal(before, done, state).or_else(known)?;
+        self.check_determinism(command, done, state)?;
+        check_settled(done, state)
+    }
+
+    /// Applies the events one by one and looks at every ledger in between.
+    fn follow_events(&mut self, done: &Step) -> Outcome {
+        let mut ledgers = by_uuid(self.mirror.devices());
+        for (position, event) in done.events.iter().enumerate() {
+            if let Event::SlotPlaced(placed) = event {
+                let owner = done.events.get(position + 1).and_then(owner_of);
+                let reserved =
+                    owner.and_then(|id| self.mirror.workload(id)).map(|row| row.reserved).unwrap_or_default();
+                for claim in &placed.claims {
+                    let open = ledgers.get(&claim.uuid).is_some_and(|device| {
+                        device.closed.is_none() || reserved.contains(&claim.uuid) && !device.overcommitted
+                    });
+                    ensure!("open devices", open, "{event:?} on {:?}", ledgers.get(&claim.uuid));
+                }
+            }
+            judge_event(&self.reference, &self.mirror, &done.events, position, done.at).or_else(known)?;
+            self.reference.hear(event, done.at)?;
+            apply(&mut self.mirror, event, done.at);
+            let after = by_uuid(self.mirror.devices());
+            for (uuid, device) in &after {
+                let Some(known) = ledgers.get(uuid) else { continue };
+                check_change(event, known, device)?;
+            }
+            for (uuid, device) in ledgers.iter().filter(|(uuid, _)| !after.contains_key(uuid)) {
+                let freed = device.claims.is_empty() || frees(event);
+                ensure!("memory leaves on proof", freed, "{uuid} went with its claims by {event:?}");
+            }
+            ledgers = after;
+        }
+        Ok(())
+    }
+
+    /// The same key and body is the same workload; another body is refused.
+    fn check_idempotency(&self, command: &Command, done: &Step) -> Outcome {
+        let Command::Submit { submission, .. } = command else { return Ok(()) };
+        let forgotten = |id: &WorkloadId| {
+            done.events.iter().any(|event| matches!(event, Event::WorkloadForgotten { workload } if workload == id))
+        };
+        let same_key = |row: &Workload| {
+            row.submission.idempotency_key.is_some() && row.submission.idempotency_key == submission.idempotency_key
+        };
+        let known = self.reference.workloads.iter().find(|(_, row)| same_key(row));
+        if known.is_some_and(|(id, _)| forgotten(id)) {
+            // In this very step: before or after the command, either answer is right.
+            return Ok(());
+        }
+        let right = match (known, &done.answer) {
+            (Some((id, row)), Ok(Answer::Submitted { workload, repeated })) => {
+                *row.submission == *submission && workload == id && *repeated
+            }
+            (Some((id, row)), Err(Refusal::KeyReused(other))) => *row.submission != *submission && id == other,
+            (Some(_), _) => false,
+            (None, Ok(Answer::Submitted { repeated, .. })) => !repeated,
+            (None, answer) => !matches!(answer, Err(Refusal::KeyReused(_))),
+        };
+        ensure!("idempotency", right, "{command:?}: {:?}, known {known:?}", done.answer);
+        Ok(())
+    }
+
+    fn check_determinism(&mut self, command: &Command, done: &Step, state: &State) -> Outcome {
+        let again = step(&mut self.twin, command, done.at);
+        ensure!("same commands, same events", again.events == done.events, "{:?}\n{:?}", done.events, again.events);
+        ensure!("same commands, same answer", again.answer == done.answer, "{:?} {:?}", done.answer, again.answer);
+        let print = state.fingerprint();
+        ensure!("same commands, same state", self.twin.fingerprint() == print, "after {command:?}");
+        ensure!("same events, same state", self.mirror.fingerprint() == print, "{}", difference(&self.mirror, state));
+        Ok(())
+    }
+}
+
+fn by_uuid(devices: Vec<DeviceView>) -> BTreeMap<DeviceUuid, DeviceView> {
+    devices.into_iter().map(|device| (device.uuid.clone(), device)).collect()
+}
+
+/// The workload that an event gives a slot to.
+#[must_use]
+pub fn owner_of(event: &Event) -> Option<WorkloadId> {
+    match event {
+        Event::WorkloadAssigned { workload, .. } => Some(*workload),
+        _ => None,
+    }
+}
+
+fn frees(event: &Event) -> bool {
+    matches!(event, Event::SlotReleased { .. } | Event::StrayReleased { .. } | Event::PromiseWithdrawn { .. })
+}
+
+/// One event and one device: what may change by what.
+fn check_change(event: &Event, before: &DeviceView, after: &DeviceView) -> Outcome {
+    let claimed = |device: &DeviceView| device.claims.iter().map(|claim| u128::from(claim.bytes.get())).sum::<u128>();
+    let less = claimed(after) < claimed(before);
+    ensure!("memory leaves on proof", !less || frees(event), "{event:?}: {before:?} -> {after:?}");
+    let reality = matches!(
+        event,
+        Event::DeviceAttached { .. }
+            | Event::DeviceDetached { .. }
+            | Event::RunnerForgotten { .. }
+            | Event::ForeignChanged { .. }
+            | Event::SlotCharged { .. }
+            | Event::StrayFound { .. }
+    );
+    let worse = after.overcommitted && !before.overcommitted;
+    ensure!("only reality breaks a line", !worse || reality, "{event:?}: {before:?} -> {after:?}");
+    let grew = matches!(event, Event::SlotPlaced(_) | Event::PromiseKept { .. }) && before != after;
+    ensure!("nothing new on overcommitted", !(grew && before.overcommitted), "{event:?}: {before:?} -> {after:?}");
+    Ok(())
+}
+
+/// The two lines of every device, computed from what is shown.
+pub fn check_lines(state: &State) -> Outcome {
+    for device in state.devices() {
+        let b = device.balance;
+        let [capacity, held, releasing, promised, foreign] =
+            [b.capacity, b.held, b.releasing, b.promised, b.foreign].map(|bytes| u128::from(bytes.get()));
+        let now = held + releasing + foreign <= capacity;
+        let future = held + foreign + promised <= capacity;
+        ensure!("the lines", device.overcommitted == !(now && future), "{device:?}");
+        ensure!("overcommitted is closed", !device.overcommitted || device.closed.is_some(), "{device:?}");
+        let of = |phase| {
+            let claims = device.claims.iter().filter(|claim| claim.phase == phase);
+            claims.map(|claim| u128::from(claim.bytes.get())).sum::<u128>()
+        };
+        use berth_core::Phase::{Held, Promised, Releasing};
+        let folded = (of(Held), of(Releasing), of(Promised)) == (held, releasing, promised);
+        ensure!("the fold of the claims", folded, "{device:?}");
+    }
+    Ok(())
+}
+
+/// A refused command changed nothing but what was due anyway.
+fn check_refusal(before: &State, done: &Step, state: &State) -> Outcome {
+    let Err(refusal) = &done.answer else { return Ok(()) };
+    ensure!("refusals have a code", !refusal.code().is_empty(), "{refusal:?}");
+    let mut ticked = before.clone();
+    let tick = step(&mut ticked, &Command::Tick, done.at);
+    ensure!("refusals change nothing", tick.events == done.events, "{refusal:?}: {:?}", done.events);
+    ensure!("refusals change nothing", ticked.fingerprint() == state.fingerprint(), "{refusal:?}");
+    Ok(())
+}
+
+/// Settling twice changes nothing.
+fn check_settled(done: &Step, state: &State) -> Outcome {
+    let due = state.next_timer().is_some_and(|at| at <= done.at);
+    ensure!("no timer is left due", !due, "{:?} at {:?}, after {:?}", state.next_timer(), done.at, done.events);
+    let mut again = state.clone();
+    let tick = step(&mut again, &Command::Tick, done.at);
+    ensure!("settled", tick.events.is_empty(), "a tick right after still finds {:?}", tick.events);
+    // PLACE FOR `State::note_everything()`: put everything on the agenda again, step a tick at the same instant, and
+    // expect no events.
+    Ok(())
+}
+
+/// Where two states differ, for people.
+#[must_use]
+pub fn difference(one: &State, other: &State) -> String {
+    let parts = |state: &State| {
+        [
+            format!("revision {:?}", state.revision()),
+            format!("{:?}", state.devices()),
+            format!("{:?}", state.hosts()),
+            format!("{:?}", state.slots()),
+            format!("{:?}", state.workloads()),
+            format!("{:?}", state.runners()),
+            format!("{:?}", state.models()),
+            format!("{:?}", state.queue()),
+        ]
+    };
+    let pairs = parts(one).into_iter().zip(parts(other));
+    pairs.filter(|(a, b)| a != b).map(|(a, b)| format!("{a}\n!= {b}\n")).collect()
+}
+
+/// TEMPORARY
+fn known(broken: Broken) -> Outcome {
+    let list = std::env::var("BERTH_KNOWN").unwrap_or_default();
+    let text = broken.to_string();
+    if list.split('|').any(|part| !part.is_empty() && text.contains(part)) { Ok(()) } else { Err(broken) }
+}

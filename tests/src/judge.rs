@@ -1,0 +1,213 @@
+//! Whether what was placed, evicted or left waiting is what brute force says.
+
+use berth_core::view::DeviceView;
+use berth_core::{Event, Liveness, PlacedSlot, State, StopReason};
+use berth_domain::{
+    DeviceUuid, Placement, RunnerId, SlotId, SlotState, Timestamp, WorkloadId, WorkloadKind, WorkloadState,
+};
+
+use crate::brute::{Asks, Board, When};
+use crate::checks::{ensure, owner_of};
+use crate::reference::Reference;
+use crate::run::{Broken, Outcome};
+
+/// Judges the event at `position` on the state right before it.
+pub fn judge_event(reference: &Reference, before: &State, events: &[Event], position: usize, at: Timestamp) -> Outcome {
+    let evicts = |event: &Event| matches!(event, Event::SlotStopping { why: StopReason::Evicted, .. });
+    let follows_victims = position > 0 && evicts(&events[position - 1]);
+    match &events[position] {
+        Event::SlotPlaced(placed) if !follows_victims => {
+            let owner = events.get(position + 1).and_then(owner_of);
+            judge_place(reference, before, placed, owner)
+        }
+        event if evicts(event) && !follows_victims => {
+            let victims: Vec<SlotId> = events[position..].iter().map_while(victim).collect();
+            let Some(Event::SlotPlaced(placed)) = events.get(position + victims.len()) else {
+                return Err(Broken { check: "eviction", text: format!("{victims:?} went for nothing") });
+            };
+            let owner = events.get(position + victims.len() + 1).and_then(owner_of);
+            judge_owner(reference, before, placed, owner)?;
+            judge_victims(reference, before, placed, owner, &victims, at)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn victim(event: &Event) -> Option<SlotId> {
+    match event {
+        Event::SlotStopping { slot, why: StopReason::Evicted } => Some(*slot),
+        _ => None,
+    }
+}
+
+fn live(state: &State, model: &berth_domain::ModelName) -> u32 {
+    state.models().into_iter().find(|row| row.name == *model).map_or(0, |row| row.live)
+}
+
+/// At most one slot for each decision: it is for a workload, or its model must have it.
+fn judge_owner(reference: &Reference, before: &State, placed: &PlacedSlot, owner: Option<WorkloadId>) -> Outcome {
+    let model = reference.models.get(&placed.model).map(|model| model.spec.replicas).unwrap_or_default();
+    let live = live(before, &placed.model);
+    let needed = owner.is_some() || live < model.min;
+    ensure!("one slot for each decision", needed, "{placed:?} is for nobody");
+    let limited = placed.job.is_none() && model.max.is_some_and(|max| live >= max);
+    ensure!("max_replicas", !limited, "{placed:?}: {live} already");
+    Ok(())
+}
+
+fn reserved_for(before: &State, owner: Option<WorkloadId>) -> Vec<DeviceUuid> {
+    owner.and_then(|id| before.workload(id)).map(|row| row.reserved).unwrap_or_default()
+}
+
+fn avoided(reference: &Reference, owner: Option<WorkloadId>, placed: &PlacedSlot) -> Option<RunnerId> {
+    let avoid = owner.and_then(|id| reference.workloads.get(&id)).and_then(|row| row.avoid.clone());
+    // Where it failed last is used when nowhere else will do.
+    avoid.filter(|avoid| *avoid != placed.runner)
+}
+
+fn judge_place(reference: &Reference, before: &State, placed: &PlacedSlot, owner: Option<WorkloadId>) -> Outcome {
+    judge_owner(reference, before, placed, owner)?;
+    let Some(model) = reference.models.get(&placed.model) else { return Ok(()) };
+    let board = Board::new(reference, before);
+    let (reserved, avoid) = (reserved_for(before, owner), avoided(reference, owner, placed));
+    let asks = Asks { spec: &model.spec, reserved: &reserved, avoid: avoid.as_ref() };
+    let here = |when| {
+        let places = board.places(asks, when);
+        let devices: Vec<&DeviceUuid> = placed.claims.iter().map(|claim| &claim.uuid).collect();
+        let found = places
+            .iter()
+            .any(|place| place.runner == placed.runner && place.devices.iter().eq(devices.iter().copied()));
+        (found, places)
+    };
+    let (now, places) = here(When::Now);
+    if placed.promised {
+        ensure!("a promise only where nothing fits now", places.is_empty(), "{placed:?}, though {places:?}");
+        if reserved.is_empty() {
+            let (later, places) = here(When::Later(&[]));
+            ensure!("a promise keeps the future line", later, "{placed:?}, but {places:?}");
+        }
+        return Ok(());
+    }
+    ensure!("placed where it fits, smallest count first", now, "{placed:?}, but {places:?}");
+    if placed.claims.len() == 1 {
+        judge_rank(&board, placed, model.spec.placement, &places)?;
+    }
+    Ok(())
+}
+
+/// Spread: the least claimed share. Pack: the least room.
+fn judge_rank(board: &Board<'_>, placed: &PlacedSlot, placement: Placement, places: &[crate::brute::Place]) -> Outcome {
+    let rank = |device: &DeviceView| {
+        let b = device.balance;
+        let [capacity, held, releasing, promised, foreign] =
+            [b.capacity, b.held, b.releasing, b.promised, b.foreign].map(|bytes| u128::from(bytes.get()));
+        match placement {
+            Placement::Spread => (held + releasing + promised + foreign) * 1_000_000 / capacity.max(1),
+            Placement::Pack => capacity.saturating_sub(held + foreign + releasing.max(promised)),
+        }
+    };
+    let of = |uuid: &DeviceUuid| board.device(uuid).map(rank);
+    let chosen = placed.claims.first().and_then(|claim| of(&claim.uuid));
+    let best = places.iter().filter_map(|place| place.devices.first().and_then(of)).min();
+    ensure!("ranking", chosen == best, "{placed:?} at {chosen:?}, though {best:?} among {places:?}");
+    Ok(())
+}
+
+fn judge_victims(
+    reference: &Reference,
+    before: &State,
+    placed: &PlacedSlot,
+    owner: Option<WorkloadId>,
+    victims: &[SlotId],
+    at: Timestamp,
+) -> Outcome {
+    let Some(model) = reference.models.get(&placed.model) else { return Ok(()) };
+    ensure!("eviction", placed.promised, "{placed:?} does not wait for {victims:?}");
+    let reserved = reserved_for(before, owner);
+    for id in victims {
+        let Some(victim) = reference.slots.get(&(*id, None)) else { continue };
+        let (Some(of), Some(spec)) = (&victim.placed, &victim.spec) else { continue };
+        let users = reference.workloads.values().filter(|row| row.slot == Some(*id)).count();
+        ensure!(
+            "eviction: ready and idle",
+            victim.state == SlotState::Ready && users == 0,
+            "{victim:?}, {users} users"
+        );
+        let min_run = spec.min_run.unwrap_or(before.settings().min_run);
+        let ripe = victim.ready_since.is_some_and(|since| since.after(min_run) <= at);
+        ensure!("eviction: past min_run", ripe || !reserved.is_empty(), "{victim:?} at {at:?}");
+        let theirs = reference.models.get(&of.model);
+        let current = theirs.is_some_and(|row| row.revision == of.revision && !row.deleted);
+        ensure!("eviction: not pinned", !(current && spec.replicas.pinned), "{victim:?}");
+        let own = of.model == placed.model && of.revision == placed.revision;
+        ensure!("eviction: of another model or revision", !own, "{victim:?}");
+        let same = victims.iter().filter(|other| {
+            let other = reference.slots.get(&(**other, None)).and_then(|row| row.placed.as_ref());
+            other.is_some_and(|other| other.model == of.model && other.revision == of.revision)
+        });
+        let left = live(before, &of.model).saturating_sub(u32::try_from(same.count()).unwrap_or(u32::MAX));
+        let min = theirs.map_or(0, |row| row.spec.replicas.min);
+        ensure!("eviction: not needed", !current || left >= min, "{victim:?}: {left} of at least {min}");
+    }
+    let board = Board::new(reference, before);
+    let avoid = avoided(reference, owner, placed);
+    let asks = Asks { spec: &model.spec, reserved: &reserved, avoid: avoid.as_ref() };
+    let now = board.places(asks, When::Now);
+    ensure!("eviction: only when nothing fits", now.is_empty(), "{placed:?} for {victims:?}, though {now:?}");
+    let fits = |leaving: &[SlotId]| {
+        let mut places = board.places(asks, When::Later(leaving));
+        places.retain(|place| reserved.is_empty() || place.runner == placed.runner);
+        !places.is_empty()
+    };
+    ensure!("eviction: is enough", fits(victims), "{placed:?} for {victims:?}");
+    for spared in 0..(1u32 << victims.len().min(16)) - 1 {
+        let fewer: Vec<SlotId> =
+            victims.iter().enumerate().filter(|(n, _)| spared & (1 << n) != 0).map(|(_, id)| *id).collect();
+        ensure!(
+            "eviction: no more than needed",
+            !fits(&fewer),
+            "{placed:?} for {victims:?}, though {fewer:?} would do"
+        );
+    }
+    Ok(())
+}
+
+/// Nothing waits that could be served or placed now.
+pub fn judge_waiting(reference: &Reference, state: &State) -> Outcome {
+    let board = Board::new(reference, state);
+    let waiting = reference.workloads.iter().filter(|(_, row)| row.state == WorkloadState::Queued && !row.pauses);
+    for (id, row) in waiting {
+        let Some(model) = reference.models.get(&row.submission.model).filter(|model| !model.deleted) else { continue };
+        let shown = state.workload(*id);
+        if row.submission.kind == WorkloadKind::Lease {
+            let open = open_slot(reference, state, &row.submission.model);
+            ensure!("nothing waits that a slot could serve", open.is_none(), "{shown:?} beside {open:?}");
+            if model.spec.replicas.max.is_some_and(|max| live(state, &row.submission.model) >= max) {
+                continue;
+            }
+        }
+        let reserved = reserved_for(state, Some(*id));
+        let asks = Asks { spec: &model.spec, reserved: &reserved, avoid: None };
+        let places = board.places(asks, When::Now);
+        ensure!("nothing waits that fits now", places.is_empty(), "{shown:?}, though {places:?}");
+    }
+    Ok(())
+}
+
+/// A slot of a model's current revision that would take a lease.
+fn open_slot(reference: &Reference, state: &State, model: &berth_domain::ModelName) -> Option<SlotId> {
+    let current = reference.models.get(model)?;
+    let kept: Vec<DeviceUuid> = state.workloads().into_iter().flat_map(|row| row.reserved).collect();
+    let open = |id: &SlotId, slot: &crate::reference::Slot| {
+        let users = reference.workloads.values().filter(|row| row.slot == Some(*id)).count();
+        let runner = state.runner(&slot.runner);
+        slot.placed
+            .as_ref()
+            .is_some_and(|placed| placed.model == *model && placed.revision == current.revision && placed.job.is_none())
+            && slot.state.is_live()
+            && slot.spec.as_ref().is_some_and(|spec| users < spec.concurrency as usize)
+            && runner.is_some_and(|runner| runner.reported && runner.liveness == Liveness::Ready)
+            && !slot.claims.iter().any(|(uuid, ..)| kept.contains(uuid))
+    };
+    reference.slots.iter().find(|((id, stray), slot)| stray.is_none() && open(id, slot)).map(|((id, _), _)| *id)
+}
