@@ -89,7 +89,8 @@ fn judge_place(reference: &Reference, before: &State, placed: &PlacedSlot, owner
         return Ok(());
     }
     ensure!("placed where it fits, smallest count first", now, "{placed:?}, but {places:?}");
-    if placed.claims.len() == 1 {
+    // What is kept for somebody is theirs to use, but not ranked among the rest.
+    if placed.claims.len() == 1 && reserved.is_empty() {
         judge_rank(&board, placed, model.spec.placement, &places)?;
     }
     Ok(())

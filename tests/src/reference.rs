@@ -125,10 +125,14 @@ impl Reference {
                 self.devices.entry(uuid.clone()).or_default().seats.insert(runner.clone(), seat.capacity);
             }
             Event::DeviceDetached { runner, uuid } => {
-                self.devices.get_mut(uuid).into_iter().for_each(|row| drop(row.seats.remove(runner)));
+                if let Some(row) = self.devices.get_mut(uuid) {
+                    row.seats.remove(runner);
+                }
             }
             Event::RunnerForgotten { runner, .. } => {
-                self.devices.values_mut().for_each(|row| drop(row.seats.remove(runner)));
+                for row in self.devices.values_mut() {
+                    row.seats.remove(runner);
+                }
                 self.forgotten.insert(runner.clone());
             }
             Event::ForeignChanged { uuid, bytes, .. } => {

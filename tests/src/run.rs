@@ -48,8 +48,9 @@ pub struct Run {
     pub journal: Vec<(Event, Timestamp)>,
     /// Every command so far, for people who look for a bug.
     pub commands: Vec<(Command, Timestamp)>,
+    /// What must stay true.
+    pub checks: Checks,
     models: Vec<berth_domain::ModelSpec>,
-    checks: Checks,
     submitted: Vec<(WorkloadId, Submission)>,
     strays: u64,
 }

@@ -3,7 +3,7 @@
 use berth_domain::{Bytes, SlotState, WorkloadKind, WorkloadState};
 
 use crate::ledger::{Ledger, Phase, Quantity};
-use crate::state::{Slot, State};
+use crate::state::{Device, Slot, State};
 use crate::table::{DeviceKey, SlotKey};
 
 /// Something that must be true and is not.
@@ -33,6 +33,7 @@ pub fn check_ledgers(state: &State) -> Result<(), Violation> {
     ensure!(state.counters.faults == 0, "{} events crossed a line", state.counters.faults);
     for (key, device) in state.devices.iter() {
         check_ledger(&device.ledger, device.uuid.as_str())?;
+        check_exclusive(state, device)?;
         for claim in device.ledger.claims() {
             let gpu = state.slots.get(claim.slot).and_then(|slot| slot.on(key));
             ensure!(gpu.is_some_and(|gpu| gpu.bytes == claim.amount), "{}: a claim that no slot knows", device.uuid);
@@ -51,9 +52,17 @@ fn check_ledger<Q: Quantity>(ledger: &Ledger<Q>, name: &str) -> Result<(), Viola
     for (position, claim) in claims.iter().enumerate() {
         ensure!(!claims[..position].iter().any(|other| other.slot == claim.slot), "{name}: two claims of one slot");
     }
-    let alone = claims.iter().filter(|claim| claim.phase == Phase::Held).count() <= 1;
-    let shut = claims.iter().any(|claim| claim.exclusive && claim.phase == Phase::Held);
-    ensure!(!shut || alone || ledger.is_overcommitted(), "{name}: an exclusive slot has company");
+    Ok(())
+}
+
+/// A whole device belongs to one slot. Only what nobody decided about (a stray) may be there beside it.
+fn check_exclusive(state: &State, device: &Device) -> Result<(), Violation> {
+    let ours = |claim: &&crate::ledger::Claim<Bytes>| {
+        claim.phase == Phase::Held && state.slots.get(claim.slot).is_some_and(|slot| !slot.is_stray() && !slot.returned)
+    };
+    let held = device.ledger.claims().iter().filter(ours);
+    let shut = held.clone().any(|claim| claim.exclusive);
+    ensure!(!shut || held.count() <= 1, "{}: an exclusive slot has company", device.uuid);
     Ok(())
 }
 

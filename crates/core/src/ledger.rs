@@ -216,9 +216,11 @@ impl<Q: Quantity> Ledger<Q> {
     #[must_use]
     pub fn can_keep(&self, slot: SlotKey) -> bool {
         let Some(promise) = self.claim_of(slot).filter(|claim| claim.phase == Phase::Promised) else { return false };
-        let alone = |other: &Claim<Q>| other.slot == slot || other.phase == Phase::Promised;
+        let is_other = |claim: &&Claim<Q>| claim.slot != slot && claim.phase != Phase::Promised;
+        let mut others = self.claims.iter().filter(is_other);
+        let shut = others.any(|other| promise.exclusive || other.exclusive);
         let now = self.sum([self.held, self.releasing, self.foreign, promise.amount]);
-        now <= self.capacity.units() && (!promise.exclusive || self.claims.iter().all(alone))
+        now <= self.capacity.units() && !shut
     }
 
     /// The promise becomes a hold. Callers ask [`Ledger::can_keep`] on all devices of the slot first.

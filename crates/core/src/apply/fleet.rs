@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use crate::event::{RunnerTraits, Seat};
 use crate::ledger::Ledger;
+use crate::reason::WaitReason;
 use crate::state::{Admission, Device, Liveness, Machine, Runner, SeatRow, State, Timer};
 use crate::table::{DeviceKey, MachineKey, RunnerKey};
 
@@ -148,6 +149,7 @@ impl State {
             admission: Admission::Open,
             reported: false,
             last_seen: at,
+            deferred: at,
             devices: SmallVec::new(),
             slots: Vec::new(),
             disputed: Vec::new(),
@@ -204,7 +206,7 @@ impl State {
     pub(super) fn on_loss_deferred(&mut self, id: &RunnerId, at: Timestamp) {
         let Some(key) = self.runners.key(id) else { return };
         if let Some(row) = self.runners.get_mut(key) {
-            row.last_seen = at;
+            row.deferred = at;
         }
         self.link_silence(key);
     }
@@ -223,10 +225,28 @@ impl State {
     }
 
     fn on_runner_changed(&mut self, key: RunnerKey) {
+        if self.runners.get(key).is_some_and(Runner::is_open) {
+            self.note_hopeless();
+        }
         self.index.touch_runner(key);
         self.link_runner_slots(key);
         self.agenda.runners.insert(key);
         self.note_room_on(key);
+    }
+
+    /// Work that waits because no runner could take it is told anew why it waits.
+    fn note_hopeless(&mut self) {
+        let hopeless = |why| {
+            matches!(
+                why,
+                WaitReason::RunnersNotReady | WaitReason::NoRunners | WaitReason::NoGpus | WaitReason::NoLongerFits
+            )
+        };
+        let heads = self.queue.shapes.values().filter_map(|shape| self.shapes.get(*shape)).flat_map(|row| &row.heads);
+        let waits = |workload| self.workloads.get(workload).and_then(|row| row.waits);
+        let models =
+            heads.filter(|(entry, ..)| waits(entry.workload).is_some_and(hopeless)).map(|(_, model, _)| *model);
+        self.agenda.models.extend(models);
     }
 
     /// Notes that a runner may have more to give than before.

@@ -80,12 +80,14 @@ fn dispatch(state: &mut State, event: &Event, at: Timestamp) {
         Event::SlotUnknown { slot } => state.on_slot_state(*slot, berth_domain::SlotState::Unknown, at),
         Event::SlotReturned { slot, ready } => state.on_returned(*slot, *ready, at),
         Event::SlotRestarted { slot, generation } => state.on_restarted(*slot, *generation, at),
-        Event::SlotReleased { slot, .. } => state.on_released(*slot),
+        Event::SlotReleased { slot, proof, .. } => {
+            state.on_released(*slot, *proof == crate::reason::Proof::Refused, at)
+        }
         Event::SlotCharged { slot, uuid, bytes } => state.on_charged(*slot, uuid, *bytes),
         Event::SlotObserved { slot, uuid, used, peak } => state.on_observed(*slot, uuid, *used, *peak),
         Event::SlotRipened { slot } => state.on_slot(*slot, |row| row.ripe = true),
         Event::PromiseKept { slot, granted } => state.on_promise_kept(*slot, *granted, at),
-        Event::PromiseWithdrawn { slot } => state.on_released(*slot),
+        Event::PromiseWithdrawn { slot } => state.on_released(*slot, false, at),
         Event::StrayFound { runner, slot, generation, claims, stop } => {
             state.on_stray_found(runner, *slot, *generation, claims, *stop, at);
         }

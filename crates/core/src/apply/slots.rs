@@ -12,7 +12,7 @@ use crate::event::{PlacedClaim, PlacedSlot};
 use crate::ledger::{Ask, Claim, Ledger, Phase, Quantity};
 use crate::reason::StopReason;
 use crate::state::{Slot, SlotGpu, SlotName, State, Timer};
-use crate::table::{DeviceKey, RunnerKey, SlotKey};
+use crate::table::{DeviceKey, ModelKey, RunnerKey, SlotKey};
 
 impl State {
     pub(super) fn on_placed(&mut self, placed: &Arc<PlacedSlot>, at: Timestamp) {
@@ -218,6 +218,11 @@ impl State {
         if was_stopping {
             self.each_claim(key, Ledger::resume, Ledger::resume);
         }
+        self.note_model_failure(model, at);
+    }
+
+    /// A slot of this model came to nothing: those that nobody asked for wait a while, longer each time.
+    fn note_model_failure(&mut self, model: Option<ModelKey>, at: Timestamp) {
         let settings = (self.settings.backoff, self.settings.backoff_limit);
         let Some((model, row)) = model.and_then(|model| Some((model, self.models.get_mut(model)?))) else { return };
         let retry_at = at.after(settings.0.doubled(row.failures, settings.1));
@@ -254,8 +259,11 @@ impl State {
         self.enter(key, SlotState::Pending, at);
     }
 
-    pub(super) fn on_released(&mut self, id: SlotId) {
-        if let Some((key, _)) = self.slot(id) {
+    pub(super) fn on_released(&mut self, id: SlotId, refused: bool, at: Timestamp) {
+        if let Some((key, row)) = self.slot(id) {
+            if refused {
+                self.note_model_failure(row.model, at);
+            }
             self.remove_slot(key, SlotName { id, stray_on: None });
         }
     }
@@ -290,7 +298,10 @@ impl State {
         if let Some(gpu) = gpus.into_iter().flatten().find(|gpu| gpu.device == device) {
             gpu.bytes = bytes;
         }
-        self.index.touch_device(device);
+        // What it would give back in all changes with it, on every device it has.
+        for gpu in self.slots.get(key).map(|row| row.gpus.clone()).unwrap_or_default() {
+            self.index.touch_device(gpu.device);
+        }
         self.link_device_slots(device);
     }
 

@@ -17,7 +17,12 @@ pub(super) fn put(state: &State, spec: &ModelSpec) -> Result<Vec<Event>, Refusal
         return Ok(Vec::new());
     }
     let revision = known.map_or(ModelRevision::new(1), |row| row.revision.next());
-    Ok(vec![Event::ModelPut { spec: Arc::new(spec.clone()), revision }])
+    // What was kept for the old entry may be wrong for the new one.
+    let workloads = state.queue.reservations.values().filter_map(|row| state.workloads.get(row.workload));
+    let kept = workloads.filter(|row| row.submission.model == spec.name);
+    let mut events: Vec<Event> = kept.map(|row| Event::ReservationEnded { workload: row.id }).collect();
+    events.push(Event::ModelPut { spec: Arc::new(spec.clone()), revision });
+    Ok(events)
 }
 
 /// Removes a model: what waits for it ends, what runs finishes and goes.

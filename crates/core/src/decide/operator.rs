@@ -7,7 +7,7 @@ use crate::command::Refusal;
 use crate::event::Event;
 use crate::reason::{Cause, Proof, StopReason};
 use crate::state::{Admission, Liveness, Runner, Slot, State};
-use crate::table::RunnerKey;
+use crate::table::{ModelKey, RunnerKey};
 
 fn find<'a>(state: &'a State, id: &RunnerId) -> Result<(RunnerKey, &'a Runner), Refusal> {
     state.runners.find(id).filter(|(_, row)| !row.is_forgotten()).ok_or_else(|| Refusal::UnknownRunner(id.clone()))
@@ -23,15 +23,20 @@ pub(super) fn cordon(state: &State, id: &RunnerId) -> Result<Vec<Event>, Refusal
     Ok(events)
 }
 
-/// Slots that were draining with their runner serve again.
+/// Slots that were draining with their runner serve again, unless others have taken their place.
 fn end_drains(state: &State, runner: &Runner, events: &mut Vec<Event>) {
-    let current = |slot: &&Slot| {
-        let model = slot.model.and_then(|key| state.models.get(key));
-        model.is_some_and(|model| model.revision == slot.revision && !model.deleted)
-    };
-    let slots = runner.slots.iter().filter_map(|key| state.slots.get(*key));
-    let draining = slots.filter(|slot| slot.state == SlotState::Draining).filter(current);
-    events.extend(draining.map(|slot| Event::SlotDrainEnded { slot: slot.id }));
+    let mut revived: Vec<ModelKey> = Vec::new();
+    for slot in runner.slots.iter().filter_map(|key| state.slots.get(*key)) {
+        let Some((key, model)) = slot.model.and_then(|key| Some((key, state.models.get(key)?))) else { continue };
+        let current = model.revision == slot.revision && !model.deleted;
+        let already = revived.iter().filter(|other| **other == key).count();
+        let live = model.live.saturating_add(u32::try_from(already).unwrap_or(u32::MAX));
+        let allowed = slot.is_job || model.spec.replicas.max.is_none_or(|max| live < max);
+        if slot.state == SlotState::Draining && current && allowed {
+            events.push(Event::SlotDrainEnded { slot: slot.id });
+            revived.push(key);
+        }
+    }
 }
 
 /// Work again; slots that were draining for it serve again.

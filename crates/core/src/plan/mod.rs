@@ -10,6 +10,7 @@ mod place;
 mod reserve;
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 
 use berth_domain::{Bytes, GpuCount, GpuMemory, WorkloadKind};
 use smallvec::SmallVec;
@@ -172,18 +173,20 @@ impl<'a> Search<'a> {
         site.map(Choice::Place)
     }
 
-    /// On the devices that are kept for it, as soon as the lines allow.
+    /// On the devices that are kept for it, as soon as the lines allow, through whichever runner has them.
     fn reserved_site(&self) -> Option<Site> {
         let workload = self.demand.workload?;
         let reservation = self.state.queue.reservations.values().find(|row| row.workload == workload)?;
-        let sooner = [Soon::Now, Soon::Later].into_iter();
+        let devices = reservation.devices.iter().filter_map(|device| self.state.devices.get(*device));
+        let seats = devices.flat_map(|device| device.seats.iter().map(|row| row.runner));
+        let runners: BTreeSet<RunnerKey> = seats.filter(|runner| self.matches(*runner)).collect();
         let counts = &self.demand.shape.counts;
-        let mut placed = sooner.flat_map(|soon| {
-            counts.iter().filter_map(move |(count, needs)| self.place_on(reservation.runner, *count, needs, soon))
-        });
-        placed
-            .next()
-            .or_else(|| counts.iter().find_map(|(count, needs)| self.evict_on(reservation.runner, *count, needs)))
+        let each =
+            || runners.iter().flat_map(|runner| counts.iter().map(move |(count, needs)| (*runner, *count, needs)));
+        let placed = |soon| each().find_map(|(runner, count, needs)| self.place_on(runner, count, needs, soon));
+        placed(Soon::Now)
+            .or_else(|| placed(Soon::Later))
+            .or_else(|| each().find_map(|(runner, count, needs)| self.evict_on(runner, count, needs)))
     }
 
     fn wait_or_never(&self) -> Choice {

@@ -91,19 +91,18 @@ impl Search<'_> {
         }
     }
 
+    /// Whether a runner is one that the model may run on at all.
+    pub(crate) fn matches(&self, runner: RunnerKey) -> bool {
+        let constraints = &self.demand.shape.constraints;
+        let class = self.state.runners.get(runner).and_then(|row| self.state.index.class(row.standing.as_ref()?.0));
+        class.is_some_and(|class| excluded_by(constraints, &class.traits).is_none())
+            && (constraints.gpu_uuids.is_empty() || self.pinned_runners().contains(&runner))
+    }
+
     /// Whether a slot would fit on this runner without waiting for anybody.
     pub(crate) fn fits_now_on(&self, runner: RunnerKey) -> bool {
-        let matches = self.state.runners.get(runner).and_then(|row| self.state.index.class(row.standing.as_ref()?.0));
-        let constraints = &self.demand.shape.constraints;
-        let pinned = constraints.gpu_uuids.is_empty() || self.pinned_runners().contains(&runner);
-        pinned
-            && matches.is_some_and(|class| excluded_by(constraints, &class.traits).is_none())
-            && self
-                .demand
-                .shape
-                .counts
-                .iter()
-                .any(|(count, needs)| self.place_on(runner, *count, needs, Soon::Now).is_some())
+        let mut counts = self.demand.shape.counts.iter();
+        self.matches(runner) && counts.any(|(count, needs)| self.place_on(runner, *count, needs, Soon::Now).is_some())
     }
 
     /// The best devices of this very runner.
@@ -272,10 +271,7 @@ impl Search<'_> {
 pub(crate) fn could_use(search: &Search<'_>, key: RunnerKey) -> bool {
     let state = search.state;
     let Some(runner) = state.runners.get(key).filter(|row| row.is_open()) else { return false };
-    let Some(class) = runner.standing.as_ref().and_then(|(class, ..)| state.index.class(*class)) else { return false };
-    let constraints = &search.demand.shape.constraints;
-    let pinned = constraints.gpu_uuids.is_empty() || search.pinned_runners().contains(&key);
-    if !pinned || excluded_by(constraints, &class.traits).is_some() {
+    if !search.matches(key) {
         return false;
     }
     let fits_one = |device: &Device, need: GpuMemory| {

@@ -4,7 +4,7 @@ use berth_domain::{PoolName, Timestamp, WorkloadKind};
 
 use crate::decide::Decision;
 use crate::event::Event;
-use crate::plan::{Demand, choose_reservation};
+use crate::plan::{Demand, Search, choose_reservation};
 use crate::reason::Closed;
 use crate::state::{QueueKey, Reservation, State};
 use crate::table::WorkloadKey;
@@ -27,7 +27,10 @@ fn is_sound(state: &State, row: &Reservation) -> bool {
     let open = |device: &crate::table::DeviceKey| {
         state.devices.get(*device).is_some_and(|device| device.closed() == Some(Closed::Reserved))
     };
-    state.runners.get(row.runner).is_some_and(crate::state::Runner::is_open) && row.devices.iter().all(open)
+    let demand = Demand::of_workload(state, row.workload);
+    demand.is_some_and(|demand| Search::new(state, demand).matches(row.runner))
+        && state.runners.get(row.runner).is_some_and(crate::state::Runner::is_open)
+        && row.devices.iter().all(open)
 }
 
 fn reserve(

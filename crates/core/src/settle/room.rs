@@ -31,7 +31,9 @@ pub(super) fn touched_runners(state: &State) -> BTreeSet<RunnerKey> {
 
 /// Work with a reservation goes first on what is kept for it.
 fn reserved(state: &State, runners: &BTreeSet<RunnerKey>, now: Timestamp) -> Option<Decision> {
-    let touched = state.queue.reservations.values().filter(|row| runners.contains(&row.runner));
+    let seats = |device| state.devices.get(device).map(|row| row.seats.as_slice()).unwrap_or_default();
+    let is_touched = |device| seats(device).iter().any(|row| runners.contains(&row.runner));
+    let touched = state.queue.reservations.values().filter(|row| row.devices.iter().any(|device| is_touched(*device)));
     touched.map(|row| row.workload).find_map(|workload| try_workload(state, workload, now).0)
 }
 

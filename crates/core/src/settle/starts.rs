@@ -62,6 +62,9 @@ pub(super) fn should_go(state: &State, slot: &Slot) -> Option<(StopReason, bool)
     if !slot.is_job && (model.deleted || model.revision != slot.revision) {
         return Some((StopReason::Superseded, false));
     }
+    if slot.state == SlotState::Draining && !slot.is_job {
+        return Some((StopReason::Surplus, false));
+    }
     if slot.returned && slot.live && model.spec.replicas.max.is_some_and(|max| model.live > max) {
         return Some((StopReason::Surplus, false));
     }

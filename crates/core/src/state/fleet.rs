@@ -75,6 +75,8 @@ pub(crate) struct Runner {
     /// Whether it reported since the server started.
     pub(crate) reported: bool,
     pub(crate) last_seen: Timestamp,
+    /// Its loss was put off then: most of the fleet was silent with it.
+    pub(crate) deferred: Timestamp,
     /// By index.
     pub(crate) devices: SmallVec<[DeviceKey; 8]>,
     pub(crate) slots: Vec<SlotKey>,

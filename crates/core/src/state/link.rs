@@ -298,7 +298,7 @@ impl State {
     /// When a runner is next asked whether it is silent.
     pub(crate) fn link_silence(&mut self, runner: RunnerKey) {
         let Some(row) = self.runners.get(runner) else { return };
-        let seen = row.last_seen.max(self.timers_from);
+        let seen = row.last_seen.max(row.deferred).max(self.timers_from);
         let at = match row.liveness {
             _ if row.is_forgotten() => None,
             Liveness::Ready => Some(seen.after(self.settings.suspect_after)),

@@ -10,7 +10,7 @@ use crate::decide::retire::{Rehome, abandon};
 use crate::event::{Event, PlacedClaim};
 use crate::reason::{Cause, Proof, StopReason};
 use crate::state::{Runner, Slot, State};
-use crate::table::RunnerKey;
+use crate::table::{ModelKey, RunnerKey};
 
 pub(super) fn hear(
     state: &State,
@@ -21,13 +21,17 @@ pub(super) fn hear(
 ) -> Vec<Event> {
     let mut events = Vec::new();
     let mut mentioned = BTreeSet::new();
+    // Models whose slots this report starts again: the next one is judged with them in mind.
+    let mut restarted = Vec::new();
     for said in &report.slots {
         // The first word about a slot counts; a report that contradicts itself gains nothing by it.
         if !mentioned.insert(said.id) {
             continue;
         }
         match state.slot(said.id).filter(|(_, slot)| slot.runner == key) {
-            Some((_, slot)) if slot.generation == said.generation => hear_of(state, slot, said, now, &mut events),
+            Some((_, slot)) if slot.generation == said.generation => {
+                hear_of(state, slot, said, now, &mut restarted, &mut events);
+            }
             Some(_) => {}
             None => hear_of_stray(state, key, runner, report, said, &mut events),
         }
@@ -40,7 +44,14 @@ pub(super) fn hear(
     events
 }
 
-fn hear_of(state: &State, slot: &Slot, said: &SlotReport, now: Timestamp, events: &mut Vec<Event>) {
+fn hear_of(
+    state: &State,
+    slot: &Slot,
+    said: &SlotReport,
+    now: Timestamp,
+    restarted: &mut Vec<ModelKey>,
+    events: &mut Vec<Event>,
+) {
     let told = !matches!(slot.state, SlotState::Promised | SlotState::Pending);
     if !told {
         return;
@@ -55,7 +66,7 @@ fn hear_of(state: &State, slot: &Slot, said: &SlotReport, now: Timestamp, events
         ReportedState::Failed(why) => fail(state, slot, *why, now, events),
         ReportedState::Exited { code } => exited(state, slot, *code, now, events),
         ReportedState::Refused => refused(state, slot, now, events),
-        ReportedState::Gone(evidence) if evidence.is_proof() => gone(state, slot, now, events),
+        ReportedState::Gone(evidence) if evidence.is_proof() => gone(state, slot, now, restarted, events),
         // The tree is gone but the driver still lists it, or the other way round: not yet proof.
         ReportedState::Gone(_) => see(slot, events),
     }
@@ -105,7 +116,8 @@ fn refused(state: &State, slot: &Slot, now: Timestamp, events: &mut Vec<Event>) 
     }
     let failures =
         state.workloads_of(slot).into_iter().filter_map(|key| state.workloads.get(key)).map(|row| row.failures).max();
-    let pause = state.settings.backoff.doubled(failures.unwrap_or(0), state.settings.backoff_limit);
+    let of_model = slot.model.and_then(|key| state.models.get(key)).map_or(0, |model| model.failures);
+    let pause = state.settings.backoff.doubled(failures.unwrap_or(of_model), state.settings.backoff_limit);
     abandon(state, slot, Rehome { cause: Cause::StartRefused, now, may_still_run: false }, events);
     events.push(Event::SlotReleased { slot: slot.id, proof: Proof::Refused, note: None });
     for device in slot.gpus.iter().filter_map(|gpu| state.devices.get(gpu.device)) {
@@ -113,11 +125,12 @@ fn refused(state: &State, slot: &Slot, now: Timestamp, events: &mut Vec<Event>) 
     }
 }
 
-fn gone(state: &State, slot: &Slot, now: Timestamp, events: &mut Vec<Event>) {
+fn gone(state: &State, slot: &Slot, now: Timestamp, restarted: &mut Vec<ModelKey>, events: &mut Vec<Event>) {
     if matches!(slot.state, SlotState::Starting | SlotState::Ready | SlotState::Draining | SlotState::Unknown) {
         abandon(state, slot, Rehome { cause: Cause::SlotGone, now, may_still_run: false }, events);
     }
-    if belongs_here(state, slot) {
+    if belongs_here(state, slot, restarted) {
+        restarted.extend(slot.model);
         events.push(Event::SlotRestarted { slot: slot.id, generation: slot.generation.next() });
     } else {
         events.push(Event::SlotReleased { slot: slot.id, proof: Proof::Gone, note: None });
@@ -126,11 +139,12 @@ fn gone(state: &State, slot: &Slot, now: Timestamp, events: &mut Vec<Event>) {
 
 /// Whether a slot that fell is started again in its place: its model is pinned or must have it, and it was not asked
 /// to go. Its memory is kept, and its generation tells the new start from the old.
-fn belongs_here(state: &State, slot: &Slot) -> bool {
+fn belongs_here(state: &State, slot: &Slot, restarted: &[ModelKey]) -> bool {
     let Some(model) = slot.model.and_then(|key| state.models.get(key)) else { return false };
     let fell = matches!(slot.state, SlotState::Failed | SlotState::Ready);
     let current = !model.deleted && model.revision == slot.revision && !slot.is_job;
-    let others = model.live - u32::from(slot.live && model.live > 0);
+    let with_it = restarted.iter().filter(|other| Some(**other) == slot.model).count();
+    let others = model.live - u32::from(slot.live && model.live > 0) + u32::try_from(with_it).unwrap_or(u32::MAX);
     let allowed = model.spec.replicas.max.is_none_or(|max| others < max);
     let wanted = allowed && (model.spec.replicas.pinned || others < model.spec.replicas.min);
     let devices_open =
