@@ -19,6 +19,15 @@ pub enum Act {
     },
     /// Every agent works and reports.
     Round,
+    /// Time passes while every agent but one polls.
+    Silence {
+        runner: u8,
+        beats: u8,
+    },
+    /// A workload that runs is done.
+    Finish {
+        workload: u8,
+    },
     /// A gateway submits.
     Submit {
         model: u8,
@@ -162,9 +171,22 @@ pub enum Deed {
     Ghost,
 }
 
-/// Any number of things that happen one after the other.
+/// Any number of things that happen one after the other: quiet days with much work, or days when all goes wrong.
 pub fn acts(most: usize) -> impl Strategy<Value = Vec<Act>> {
-    prop::collection::vec(act(), 1..=most)
+    prop_oneof![
+        prop::collection::vec(prop_oneof![14 => busy(), 1 => act()], 1..=most),
+        prop::collection::vec(prop_oneof![1 => busy(), 3 => act()], 1..=most),
+    ]
+}
+
+/// A day on which work comes, is done, and goes.
+fn busy() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        6 => submit(),
+        6 => Just(Act::Round),
+        4 => any::<u8>().prop_map(|workload| Act::Finish { workload }),
+        2 => (1u64..9).prop_map(|seconds| Act::Beat { seconds }),
+    ]
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -173,6 +195,7 @@ fn act() -> impl Strategy<Value = Act> {
         3 => (0u64..12_000).prop_map(|millis| Act::Pass { millis }),
         1 => (0u64..60_000).prop_map(|millis| Act::Pass { millis }),
         6 => (1u64..12).prop_map(|seconds| Act::Beat { seconds }),
+        1 => (any::<u8>(), 1u8..5).prop_map(|(runner, beats)| Act::Silence { runner, beats }),
         16 => Just(Act::Round),
     ];
     let work = prop_oneof![

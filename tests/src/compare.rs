@@ -10,7 +10,7 @@ use crate::reference::Reference;
 use crate::run::{Broken, Outcome};
 
 /// Whether the core shows what the reference model knows.
-pub fn compare(reference: &Reference, state: &State) -> Outcome {
+pub(crate) fn compare(reference: &Reference, state: &State) -> Outcome {
     compare_slots(reference, state)?;
     compare_devices(reference, state)?;
     compare_hosts(reference, state)?;

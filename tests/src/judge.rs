@@ -12,7 +12,13 @@ use crate::reference::Reference;
 use crate::run::{Broken, Outcome};
 
 /// Judges the event at `position` on the state right before it.
-pub fn judge_event(reference: &Reference, before: &State, events: &[Event], position: usize, at: Timestamp) -> Outcome {
+pub(crate) fn judge_event(
+    reference: &Reference,
+    before: &State,
+    events: &[Event],
+    position: usize,
+    at: Timestamp,
+) -> Outcome {
     let evicts = |event: &Event| matches!(event, Event::SlotStopping { why: StopReason::Evicted, .. });
     let follows_victims = position > 0 && evicts(&events[position - 1]);
     match &events[position] {
@@ -174,7 +180,7 @@ fn judge_victims(
 }
 
 /// Nothing waits that could be served or placed now.
-pub fn judge_waiting(reference: &Reference, state: &State) -> Outcome {
+pub(crate) fn judge_waiting(reference: &Reference, state: &State) -> Outcome {
     let board = Board::new(reference, state);
     let waiting = reference.workloads.iter().filter(|(_, row)| row.state == WorkloadState::Queued && !row.pauses);
     for (id, row) in waiting {

@@ -5,6 +5,7 @@ pub mod agent;
 pub mod brute;
 pub mod checks;
 mod compare;
+mod deeds;
 pub mod hostile;
 mod judge;
 pub mod names;

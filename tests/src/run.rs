@@ -2,15 +2,16 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use berth_core::view::WorkloadView;
 use berth_core::{Answer, Command, Event, State, Step, apply, step};
 use berth_domain::{
-    Attempt, Bytes, Evidence, Generation, GpuHealth, Incarnation, JobSpec, ReportedClaim, ReportedState, RunnerReport,
-    SlotId, Span, Submission, Timestamp, WorkloadId, WorkloadKind,
+    Attempt, Bytes, Incarnation, JobSpec, RunnerReport, Span, Submission, Timestamp, WorkloadId, WorkloadKind,
+    WorkloadState,
 };
 use proptest::test_runner::Config;
 
-use crate::acts::{Act, Deed};
-use crate::agent::{Agent, Process};
+use crate::acts::Act;
+use crate::agent::Agent;
 use crate::checks::Checks;
 use crate::hostile::Blow;
 use crate::names::{self, name};
@@ -52,7 +53,7 @@ pub struct Run {
     pub checks: Checks,
     models: Vec<berth_domain::ModelSpec>,
     submitted: Vec<(WorkloadId, Submission)>,
-    strays: u64,
+    pub(crate) strays: u64,
 }
 
 impl Run {
@@ -121,11 +122,14 @@ impl Run {
         sent.map(|_| ())
     }
 
-    /// What broke, with every command up to it.
+    /// What broke, with every command up to it and the last events.
     #[must_use]
     pub fn told(&self, broken: &Broken) -> String {
         let commands = self.commands.iter().map(|(command, at)| format!("  {} {command:?}\n", at.millis()));
-        format!("{broken}\nafter\n{}", commands.collect::<String>())
+        let tail = self.journal.len().saturating_sub(16);
+        let events = self.journal[tail..].iter().map(|(event, at)| format!("  {} {event:?}\n", at.millis()));
+        let (commands, events) = (commands.collect::<String>(), events.collect::<String>());
+        format!("{broken}\nafter the commands\n{commands}and at last the events\n{events}")
     }
 
     /// Makes one thing happen.
@@ -142,6 +146,7 @@ impl Run {
                     self.poll(agent, false)?;
                 }
             }
+            Act::Silence { runner, beats } => self.fall_silent(usize::from(*runner) % self.agents.len(), *beats)?,
             Act::Round => {
                 for agent in 0..self.agents.len() {
                     self.agents[agent].work(&self.state);
@@ -149,7 +154,7 @@ impl Run {
                 }
             }
             Act::Submit { .. } | Act::Cancel { .. } | Act::Heartbeat { .. } | Act::Complete { .. } => {
-                self.gateway(act)?
+                self.gateway(act)?;
             }
             Act::Agent { runner, deed } => self.deed(usize::from(*runner) % self.agents.len(), deed)?,
             Act::Poll { runner, wrong } => self.poll(usize::from(*runner) % self.agents.len(), *wrong)?,
@@ -191,9 +196,32 @@ impl Run {
                 let attempt = if *wrong { Attempt::new(attempt.get().saturating_sub(1)) } else { attempt };
                 Command::Complete { workload, attempt, succeeded: *succeeded }
             }
+            Act::Finish { workload } => {
+                let running = |row: &WorkloadView| row.state == WorkloadState::Running;
+                let running: Vec<WorkloadView> = self.state.workloads().into_iter().filter(running).collect();
+                match running.len() {
+                    0 => Command::Tick,
+                    count => {
+                        let row = &running[usize::from(*workload) % count];
+                        Command::Complete { workload: row.id, attempt: row.attempt, succeeded: true }
+                    }
+                }
+            }
             _ => Command::Tick,
         };
         self.send(command).map(|_| ())
+    }
+
+    /// One agent says nothing for a while; the others poll.
+    fn fall_silent(&mut self, silent: usize, beats: u8) -> Outcome {
+        for _ in 0..beats {
+            self.now = self.now.after(Span::from_secs(9));
+            self.send(Command::Tick)?;
+            for agent in (0..self.agents.len()).filter(|agent| *agent != silent) {
+                self.poll(agent, false)?;
+            }
+        }
+        Ok(())
     }
 
     /// A recent workload and its attempt.
@@ -272,111 +300,6 @@ impl Run {
             _ => {}
         }
         Ok(())
-    }
-
-    fn deed(&mut self, number: usize, deed: &Deed) -> Outcome {
-        let machine = self.agents[number].runner.machine;
-        let agent = &mut self.agents[number];
-        let gpus = self.machines[machine].gpus.len();
-        let gpu = |n: &u8| (gpus > 0).then(|| usize::from(*n) % gpus.max(1));
-        let running = |n: &u8| agent.running(*n);
-        let change = |slot: Option<SlotId>, state: ReportedState| slot.map(|slot| (slot, state));
-        let changed = match deed {
-            Deed::Fail { slot } => change(running(slot), Agent::failure()),
-            Deed::HalfGone { slot } => {
-                change(running(slot), ReportedState::Gone(Evidence { tree_gone: true, driver_clear: false }))
-            }
-            Deed::Exit { slot, code } => change(running(slot), ReportedState::Exited { code: *code }),
-            Deed::Vanish { slot } => change(running(slot), ReportedState::Gone(Evidence::COMPLETE)),
-            _ => None,
-        };
-        if let Some((slot, state)) = changed {
-            agent.put(slot, state);
-        }
-        match deed {
-            Deed::Work => agent.work(&self.state),
-            Deed::Refuse => agent.refuse(&self.state),
-            Deed::Lose { slot } => {
-                let lost = agent.running(*slot);
-                lost.and_then(|slot| agent.processes.get_mut(&slot)).into_iter().for_each(|row| row.lost = true);
-            }
-            Deed::Find => agent.processes.values_mut().for_each(|row| row.lost = false),
-            Deed::Restart => (agent.incarnation, agent.sequence) = (None, 0),
-            Deed::Overuse { slot, mib } => {
-                let slot = agent.running(*slot);
-                let process = slot.and_then(|slot| agent.processes.get_mut(&slot));
-                process.into_iter().for_each(|row| row.beyond = Bytes::mib(*mib));
-            }
-            Deed::Blind => agent.blind = !agent.blind,
-            Deed::Stray { gpu: n, gib, foreign_cluster } => {
-                agent.foreign_cluster = *foreign_cluster;
-                self.strays += 1;
-                let uuid = gpu(n).map(|n| self.machines[machine].gpus[n].uuid.clone());
-                let claims = uuid.into_iter().map(|uuid| ReportedClaim { uuid, bytes: Bytes::gib(*gib) }).collect();
-                let process = Process {
-                    generation: Generation::new(1),
-                    state: ReportedState::Ready,
-                    claims,
-                    beyond: Bytes::ZERO,
-                    lost: false,
-                };
-                agent.processes.insert(names::stray(self.strays), process);
-            }
-            Deed::Reboot => self.reboot(machine),
-            Deed::Foreign { gpu: n, gib } => self.change_gpu(machine, gpu(n), |row| row.foreign = Bytes::gib(*gib)),
-            Deed::Health { gpu: n, health } => {
-                let health = match health {
-                    0 => GpuHealth::Lost,
-                    1 => GpuHealth::Stale,
-                    2 => GpuHealth::Failed,
-                    _ => GpuHealth::Ok,
-                };
-                self.change_gpu(machine, gpu(n), |row| row.health = health);
-            }
-            Deed::Unplug { gpu: n } => self.change_gpu(machine, gpu(n), |row| row.listed = !row.listed),
-            Deed::Resize { gpu: n, gib } => self.change_gpu(machine, gpu(n), |row| row.total = Bytes::gib(*gib)),
-            _ => {}
-        }
-        self.send_after(number, deed)
-    }
-
-    fn send_after(&mut self, number: usize, deed: &Deed) -> Outcome {
-        match (deed, self.agents[number].last.clone()) {
-            (Deed::Repeat, Some(last)) => self.send(Command::Report(Box::new(last))).map(|_| ()),
-            (Deed::Ghost, Some(last)) => {
-                let before = self.agents[number].incarnation.map_or(1, Incarnation::get).saturating_sub(1);
-                let ghost = RunnerReport { incarnation: Some(Incarnation::new(before)), slots: Vec::new(), ..last };
-                self.send(Command::Report(Box::new(ghost))).map(|_| ())
-            }
-            (Deed::Stale { slot }, _) => {
-                let slot = self.agents[number].running(*slot);
-                let kept = self.agents[number].clone();
-                if let Some(process) = slot.and_then(|slot| self.agents[number].processes.get_mut(&slot)) {
-                    process.generation = Generation::new(process.generation.get().saturating_sub(1));
-                    process.state = ReportedState::Gone(Evidence::COMPLETE);
-                }
-                self.report(number)?;
-                let (incarnation, sequence) = (self.agents[number].incarnation, self.agents[number].sequence);
-                self.agents[number] = Agent { incarnation, sequence, ..kept };
-                Ok(())
-            }
-            _ => self.report(number),
-        }
-    }
-
-    fn change_gpu(&mut self, machine: usize, gpu: Option<usize>, change: impl FnOnce(&mut world::Gpu)) {
-        if let Some(gpu) = gpu {
-            change(&mut self.machines[machine].gpus[gpu]);
-        }
-    }
-
-    /// A machine starts again: no process is left, and every agent registers anew.
-    fn reboot(&mut self, machine: usize) {
-        self.machines[machine].boots += 1;
-        for agent in self.agents.iter_mut().filter(|row| row.runner.machine == machine) {
-            agent.processes.clear();
-            (agent.incarnation, agent.sequence) = (None, 0);
-        }
     }
 }
 

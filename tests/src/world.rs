@@ -95,15 +95,21 @@ pub fn settings() -> Settings {
 pub fn worlds() -> impl Strategy<Value = World> {
     let runners = prop::collection::vec(runner(), 1..=4);
     let models = prop::collection::vec(any_model(), 3..=8);
-    (prop::collection::vec(machine(), 1..=3), runners, models).prop_map(|(machines, runners, models)| {
-        let mut left = MOST_DEVICES;
-        let machines: Vec<Machine> =
-            machines.into_iter().enumerate().map(|(n, plan)| build_machine(n, plan, &mut left)).collect();
-        let count = machines.len();
-        let runners = runners.into_iter().map(|row| Runner { machine: row.machine % count, ..row }).collect();
-        let models = models.into_iter().enumerate().map(|(n, spec)| ModelSpec { name: model(n), ..spec }).collect();
-        World { machines, runners, models }
-    })
+    let impostor = prop::bool::weighted(0.08);
+    (prop::collection::vec(machine(), 1..=3), runners, models, impostor).prop_map(
+        |(machines, runners, models, impostor)| {
+            let mut left = MOST_DEVICES;
+            let mut machines: Vec<Machine> =
+                machines.into_iter().enumerate().map(|(n, plan)| build_machine(n, plan, &mut left)).collect();
+            let count = machines.len();
+            // Two machines that both claim to have one GPU.
+            let copied = machines.get_mut(1).and_then(|machine| machine.gpus.first_mut()).filter(|_| impostor);
+            copied.into_iter().for_each(|copy| copy.uuid = gpu(0, 0));
+            let runners = runners.into_iter().map(|row| Runner { machine: row.machine % count, ..row }).collect();
+            let models = models.into_iter().enumerate().map(|(n, spec)| ModelSpec { name: model(n), ..spec }).collect();
+            World { machines, runners, models }
+        },
+    )
 }
 
 type MachinePlan = (Vec<(usize, bool, bool)>, u64, u64);

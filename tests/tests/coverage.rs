@@ -10,7 +10,42 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
 /// What random histories must reach, or the properties say little.
-const WANTED: [&str; 0] = [];
+const WANTED: [&str; 34] = [
+    "DeviceBackedOff",
+    "DeviceDetached",
+    "DeviceDisputed",
+    "DeviceHealthChanged",
+    "DrainDeadlinePassed",
+    "ForeignChanged",
+    "ForeignSampled",
+    "MachineBooted",
+    "ModelDeleted",
+    "PromiseKept",
+    "PromiseWithdrawn",
+    "Reserved",
+    "RunnerDrained",
+    "RunnerForgotten",
+    "RunnerLost",
+    "RunnerReturned",
+    "SlotCharged",
+    "SlotDrainBegun",
+    "SlotFailed",
+    "SlotGranted",
+    "SlotPlaced promised=false gpus=0",
+    "SlotPlaced promised=false gpus=2",
+    "SlotPlaced promised=true gpus=1",
+    "SlotRestarted",
+    "SlotReturned",
+    "SlotStopping Evicted",
+    "SlotStopping Idle",
+    "SlotStopping Reserved",
+    "SlotUnknown",
+    "StopStalled",
+    "StrayFound",
+    "StrayReleased",
+    "WorkloadForgotten",
+    "WorkloadRequeued",
+];
 
 #[test]
 fn random_histories_reach_every_kind_of_event() {
@@ -20,9 +55,8 @@ fn random_histories_reach_every_kind_of_event() {
         let world = worlds().new_tree(&mut runner).expect("a world").current();
         let acts = acts(120).new_tree(&mut runner).expect("acts").current();
         let mut run = Run::new(&world).unwrap_or_else(|broken| panic!("{broken}"));
-        for act in &acts {
-            run.act(act).unwrap_or_else(|broken| panic!("{}", run.told(&broken)));
-        }
+        // What breaks is the business of the properties; here only what was reached counts.
+        let _broken = acts.iter().try_for_each(|act| run.act(act));
         for (event, _) in &run.journal {
             let mut kind = format!("{event:?}").split([' ', '(', '{']).next().unwrap_or_default().to_owned();
             if let Event::SlotStopping { why, .. } = event {
@@ -34,7 +68,6 @@ fn random_histories_reach_every_kind_of_event() {
             *seen.entry(kind).or_default() += 1;
         }
     }
-    println!("{seen:?}");
     let missing: Vec<&str> = WANTED.into_iter().filter(|kind| !seen.contains_key(*kind)).collect();
     assert!(missing.is_empty(), "never seen: {missing:?}\nseen: {seen:#?}");
 }

@@ -72,10 +72,10 @@ impl Fleet {
         self.steps += 1;
         self.now = self.now.after(Span::from_millis(2));
         if self.steps.is_multiple_of(50) {
-            check_lines(&self.state).unwrap_or_else(|broken| panic!("step {}: {broken}", self.steps));
+            assert_eq!(check_lines(&self.state), Ok(()), "step {}", self.steps);
         }
         if self.steps.is_multiple_of(500) {
-            invariants::check(&self.state).unwrap_or_else(|violation| panic!("step {}: {violation}", self.steps));
+            assert_eq!(invariants::check(&self.state), Ok(()), "step {}", self.steps);
         }
         done.answer.ok()
     }

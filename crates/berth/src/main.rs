@@ -31,11 +31,14 @@ enum Command {
         /// Scenario files (TOML)
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
+        /// Print every decision with its reasons and numbers
+        #[arg(long)]
+        explain: bool,
     },
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     match Arguments::parse().command {
-        Command::Scenario { files } => scenario::run(&files),
+        Command::Scenario { files, explain } => scenario::run(&files, explain),
     }
 }

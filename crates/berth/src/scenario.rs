@@ -7,14 +7,16 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 /// Runs the files and prints what came of each.
-pub(crate) fn run(files: &[PathBuf]) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(files: &[PathBuf], explain: bool) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     let (mut passed, mut failed, mut bad_file) = (0_usize, 0_usize, false);
     for file in files {
         let line = match berth_scenario::run_file(file) {
             Ok(done) => {
                 passed += 1;
-                format!("ok {} {}", done.id, done.title)
+                let decisions = done.decisions.iter().filter(|_| explain);
+                let lines = decisions.map(|decision| format!("{decision}\n")).collect::<String>();
+                format!("{lines}ok {} {}", done.id, done.title)
             }
             Err(failure) => {
                 failed += 1;

@@ -31,15 +31,12 @@ pub fn step(state: &mut State, command: &Command, now: Timestamp) -> Step {
     let at = now.max(state.now);
     let mut course = Course { state, at, events: Vec::new(), reports: Vec::new() };
     // A server that starts begins its timers anew: what was due while it was away is not.
-    let starts = matches!(command, Command::Start { .. });
+    let starts = matches!(command, Command::Start { .. }) && decide::decide(course.state, command, at).is_ok();
     if !starts {
         course.notice_pause();
         course.catch_up();
     }
     let answer = course.carry_out(command);
-    if starts && answer.is_err() {
-        course.notice_pause();
-    }
     course.settle();
     course.catch_up();
     course.forget_ended();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use berth_core::Command;
+use berth_core::{Command, Report};
 use berth_domain::ModelSpec;
 
 use crate::agent::Agent;
@@ -20,6 +20,8 @@ pub struct Passed {
     pub title: String,
     /// How many steps it has.
     pub steps: usize,
+    /// Every decision that was made, with why.
+    pub decisions: Vec<Report>,
 }
 
 /// Runs the scenario of a file.
@@ -35,8 +37,8 @@ pub fn run_text(path: impl AsRef<Path>, text: &str) -> Result<Passed, Failed> {
     let scenario: Scenario = toml::from_str(text).map_err(|error| malformed(path, error.to_string()))?;
     let case = Case { path, text, id: scenario.id.clone(), title: scenario.title.clone() };
     let steps = scenario.steps.len();
-    case.play(scenario)?;
-    Ok(Passed { id: case.id, title: case.title, steps })
+    let decisions = case.play(scenario)?;
+    Ok(Passed { id: case.id, title: case.title, steps, decisions })
 }
 
 fn malformed(path: &Path, message: String) -> Failed {
@@ -52,7 +54,7 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    fn play(&self, scenario: Scenario) -> Result<(), Failed> {
+    fn play(&self, scenario: Scenario) -> Result<Vec<Report>, Failed> {
         let Scenario { settings, runners, models, steps, .. } = scenario;
         let (agents, specs) = cast(&runners, &models).map_err(|message| malformed(self.path, message))?;
         let before = |error| self.failed(0, 1, error);
@@ -63,7 +65,8 @@ impl Case<'_> {
             let done = take(&mut world, step.get_ref()).and_then(|()| world.check());
             done.map_err(|error| self.failed(number, line, error))?;
         }
-        world.check_replay().map_err(|error| self.failed(steps.len(), self.text.lines().count(), error))
+        world.check_replay().map_err(|error| self.failed(steps.len(), self.text.lines().count(), error))?;
+        Ok(world.reports)
     }
 
     fn failed(&self, step: usize, line: usize, error: StepError) -> Failed {

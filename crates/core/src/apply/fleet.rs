@@ -302,6 +302,7 @@ impl State {
     ) {
         let Some(runner) = self.runners.key(runner) else { return };
         let Some(machine) = self.runners.get(runner).map(|row| row.machine) else { return };
+        let name = &self.intern(name);
         let device = match self.devices.key(uuid) {
             Some(device) => device,
             None => self.add_device(uuid, name, parent, machine, seat.capacity),
@@ -311,7 +312,7 @@ impl State {
         match row.seats.iter_mut().find(|known| known.runner == runner) {
             Some(known) => known.seat = seat.clone(),
             None => {
-                let known = SeatRow { runner, seat: seat.clone(), spots: SmallVec::new(), victims: SmallVec::new() };
+                let known = SeatRow { runner, seat: seat.clone(), spots: Vec::new(), victims: Vec::new() };
                 row.seats.push(known);
             }
         }
@@ -327,6 +328,15 @@ impl State {
         };
         row.devices.sort_by_key(index_of);
         self.index.touch_runner(runner);
+    }
+
+    /// One text for all GPUs of a name, however many reports spell it out.
+    fn intern(&mut self, name: &GpuName) -> GpuName {
+        if let Some(known) = self.gpu_names.get(name) {
+            return known.clone();
+        }
+        self.gpu_names.insert(name.clone());
+        name.clone()
     }
 
     fn add_device(

@@ -301,6 +301,7 @@ impl State {
         // What it would give back in all changes with it, on every device it has.
         for gpu in self.slots.get(key).map(|row| row.gpus.clone()).unwrap_or_default() {
             self.index.touch_device(gpu.device);
+            self.agenda.devices.insert(gpu.device);
         }
         self.link_device_slots(device);
     }
@@ -355,6 +356,7 @@ impl State {
     fn charge_stray(&mut self, slot: SlotKey, device: DeviceKey, amount: Bytes) {
         let Some(row) = self.devices.get_mut(device) else { return };
         row.ledger.charge(Claim { slot, phase: Phase::Held, amount, exclusive: false, stuck: false });
+        self.agenda.devices.insert(device);
         self.index.touch_device(device);
         self.link_device_slots(device);
     }

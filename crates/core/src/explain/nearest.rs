@@ -79,6 +79,10 @@ fn best_of_each(
     let mut best: Vec<(RunnerKey, DeviceKey)> = Vec::with_capacity(most);
     for runner in runners.iter().take(most.div_ceil(enough)) {
         let mut devices = devices_of(runner);
+        if enough == 1 {
+            best.extend(devices.iter().min_by_key(|device| nearness(device)).map(|device| (*runner, *device)));
+            continue;
+        }
         devices.sort_by_key(nearness);
         best.extend(devices.into_iter().take(enough).map(|device| (*runner, device)));
     }

@@ -45,9 +45,9 @@ pub(crate) struct Reach {
     whole: u16,
     whole_later: u16,
     whole_cleared: u16,
-    cpu: u64,
+    cpu: u32,
+    cpu_cleared: u32,
     ram: u64,
-    cpu_cleared: u64,
     ram_cleared: u64,
 }
 
@@ -117,9 +117,9 @@ impl Reach {
     /// A runner's host, for slots without a GPU.
     pub(crate) fn of_host(host: &HostDepth) -> Self {
         Self {
-            cpu: host.cpu,
+            cpu: clamp(host.cpu),
             ram: host.ram,
-            cpu_cleared: host.cpu_cleared,
+            cpu_cleared: clamp(host.cpu_cleared),
             ram_cleared: host.ram_cleared,
             ..Self::default()
         }
@@ -148,8 +148,10 @@ impl Reach {
     /// Whether a place here might give `needs` (the least of its asks) and the host's part that soon.
     pub(crate) fn may(&self, wish: &Wish, soon: Soon) -> bool {
         let host = match soon {
-            Soon::Now => self.cpu >= wish.cpu.get() && self.ram >= wish.ram.get(),
-            Soon::Later | Soon::Cleared => self.cpu_cleared >= wish.cpu.get() && self.ram_cleared >= wish.ram.get(),
+            Soon::Now => self.cpu >= clamp(wish.cpu.get()) && self.ram >= wish.ram.get(),
+            Soon::Later | Soon::Cleared => {
+                self.cpu_cleared >= clamp(wish.cpu.get()) && self.ram_cleared >= wish.ram.get()
+            }
         };
         let best = if soon == Soon::Now { self.best_room } else { self.best_cleared };
         host && best >= wish.most.get() && self.may_memory(wish, soon)
@@ -169,6 +171,11 @@ impl Reach {
             (Some(GpuMemory::Whole), Soon::Cleared) => self.whole_cleared >= wish.count,
         }
     }
+}
+
+/// Both sides of a comparison are cut at the same height, so it stays true for all that could fit.
+fn clamp(millicores: u64) -> u32 {
+    u32::try_from(millicores).unwrap_or(u32::MAX)
 }
 
 /// What a search looks for, reduced to what a subtree can answer.

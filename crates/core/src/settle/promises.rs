@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::ledger::{Phase, Quantity};
 use crate::plan::{Demand, Search};
 use crate::reason::StopReason;
-use crate::state::{Slot, State};
+use crate::state::{Admission, Liveness, Runner, Slot, State};
 use crate::table::{RunnerKey, SlotKey};
 
 pub(super) fn next(state: &State, now: Timestamp) -> Option<Decision> {
@@ -24,7 +24,8 @@ pub(super) fn next(state: &State, now: Timestamp) -> Option<Decision> {
         if !is_sound(state, slot) {
             return Some(withdraw(state, slot, now));
         }
-        can_keep(state, key, slot).then(|| keep(state, slot))
+        let open = state.runners.get(slot.runner).is_some_and(Runner::is_open);
+        (open && can_keep(state, key, slot)).then(|| keep(state, slot))
     });
     kept_or_taken_back.or_else(|| move_one(state, now))
 }
@@ -58,8 +59,8 @@ fn is_sound(state: &State, slot: &Slot) -> bool {
     let runner = state.runners.get(slot.runner);
     let mut devices = slot.gpus.iter().filter_map(|gpu| state.devices.get(gpu.device));
     let first = state.workloads_of(slot).first().copied();
-    runner.is_some_and(crate::state::Runner::is_open)
-        && devices.all(|device| device.is_open_for(device.reserved_for.or(first)))
+    let here = runner.is_some_and(|row| row.liveness != Liveness::Lost && row.admission == Admission::Open);
+    here && devices.all(|device| device.is_open_for(device.reserved_for.or(first)))
 }
 
 /// All devices of the slot at once, or not at all.

@@ -105,8 +105,8 @@ impl Runner {
 pub(crate) struct SeatRow {
     pub(crate) runner: RunnerKey,
     pub(crate) seat: Seat,
-    pub(crate) spots: SmallVec<[(u8, SpotKey); 2]>,
-    pub(crate) victims: SmallVec<[VictimKey; 2]>,
+    pub(crate) spots: Vec<(u8, SpotKey)>,
+    pub(crate) victims: Vec<VictimKey>,
 }
 
 /// One physical pool of GPU memory.

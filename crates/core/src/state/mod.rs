@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use berth_domain::{
-    ClusterId, DeviceUuid, Epoch, IdempotencyKey, MachineId, ModelName, Revision, RunnerId, SlotId, Timestamp,
+    ClusterId, DeviceUuid, Epoch, GpuName, IdempotencyKey, MachineId, ModelName, Revision, RunnerId, SlotId, Timestamp,
     WorkloadId, WorkloadKind,
 };
 
@@ -42,6 +42,8 @@ pub struct State {
     pub(crate) machines: Table<MachineKey, MachineId, Machine>,
     pub(crate) runners: Table<RunnerKey, RunnerId, Runner>,
     pub(crate) devices: Table<DeviceKey, DeviceUuid, Device>,
+    /// Names of GPUs, each kept once.
+    pub(crate) gpu_names: BTreeSet<GpuName>,
     /// How many MIG instances of each parent are known.
     pub(crate) instances: Lookup<DeviceUuid, u16>,
     pub(crate) models: Table<ModelKey, ModelName, Model>,
@@ -95,6 +97,7 @@ impl State {
             machines: Table::default(),
             runners: Table::default(),
             devices: Table::default(),
+            gpu_names: BTreeSet::new(),
             instances: Lookup::default(),
             models: Table::default(),
             shapes: Table::default(),

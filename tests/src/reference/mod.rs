@@ -1,0 +1,181 @@
+//! A slow, obvious model of slots, workloads and ledgers, written from the design alone: plain maps, folded over the
+//! events, with every transition that is not in the lives of the design refused.
+
+mod slots;
+mod work;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use berth_core::{Event, Phase, PlacedSlot, RunnerTraits};
+use berth_domain::{
+    Bytes, DeviceUuid, Generation, MachineId, Millicores, ModelName, ModelRevision, ModelSpec, RunnerId, SlotId,
+    SlotState, Submission, Timestamp, WorkloadId, WorkloadState,
+};
+
+use crate::run::Outcome;
+
+/// A slot's name: its id, and its runner if the server never made it.
+pub type Name = (SlotId, Option<RunnerId>);
+
+/// One slot.
+#[derive(Clone, Debug)]
+pub struct Slot {
+    /// What it serves; nothing for a stray.
+    pub placed: Option<Arc<PlacedSlot>>,
+    /// Its model as it was placed.
+    pub spec: Option<Arc<ModelSpec>>,
+    /// Where.
+    pub runner: RunnerId,
+    /// Where it is in its life.
+    pub state: SlotState,
+    /// Which start.
+    pub generation: Generation,
+    /// On which devices, how much, alone or not.
+    pub claims: Vec<(DeviceUuid, Bytes, bool)>,
+    /// What its claims are.
+    pub phase: Phase,
+    /// Its stop takes too long.
+    pub stalled: bool,
+    /// When it became ready.
+    pub ready_since: Option<Timestamp>,
+}
+
+/// One workload.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// The order of submission.
+    pub number: u64,
+    /// As submitted.
+    pub submission: Arc<Submission>,
+    /// Where it is in its life.
+    pub state: WorkloadState,
+    /// Which try.
+    pub attempt: u32,
+    /// Its slot.
+    pub slot: Option<SlotId>,
+    /// It pauses after a failure.
+    pub pauses: bool,
+    /// Where it failed last.
+    pub avoid: Option<RunnerId>,
+}
+
+/// One device.
+#[derive(Clone, Debug, Default)]
+pub struct Device {
+    /// The capacity that each runner sees.
+    pub seats: BTreeMap<RunnerId, Bytes>,
+    /// The last capacity that anybody saw.
+    pub capacity: Bytes,
+    /// In use by others.
+    pub foreign: Bytes,
+}
+
+/// One model.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// Its entry.
+    pub spec: Arc<ModelSpec>,
+    /// Its version.
+    pub revision: ModelRevision,
+    /// Whether it was removed.
+    pub deleted: bool,
+}
+
+/// Everything.
+#[derive(Clone, Debug, Default)]
+pub struct Reference {
+    /// Slots by name.
+    pub slots: BTreeMap<Name, Slot>,
+    /// Workloads by id.
+    pub workloads: BTreeMap<WorkloadId, Workload>,
+    /// Devices by UUID.
+    pub devices: BTreeMap<DeviceUuid, Device>,
+    /// The machine of each runner.
+    pub machines: BTreeMap<RunnerId, MachineId>,
+    /// CPU and RAM of each machine.
+    pub hosts: BTreeMap<MachineId, (Millicores, Bytes)>,
+    /// What each runner is like.
+    pub traits: BTreeMap<RunnerId, Arc<RunnerTraits>>,
+    /// The catalogue.
+    pub models: BTreeMap<ModelName, Model>,
+    forgotten: BTreeSet<RunnerId>,
+    submitted: u64,
+}
+
+impl Reference {
+    /// Hears of an event.
+    pub fn hear(&mut self, event: &Event, at: Timestamp) -> Outcome {
+        match event {
+            Event::ModelPut { spec, revision } => {
+                let model = Model { spec: spec.clone(), revision: *revision, deleted: false };
+                self.models.insert(spec.name.clone(), model);
+            }
+            Event::ModelDeleted { model } => self.models.get_mut(model).into_iter().for_each(|row| row.deleted = true),
+            Event::RunnerRegistered { runner, machine, .. } => {
+                self.machines.insert(runner.clone(), machine.clone());
+                self.forgotten.remove(runner);
+            }
+            Event::MachineBooted { machine, .. } => self.boot(machine),
+            Event::RunnerDescribed { runner, traits } => {
+                self.traits.insert(runner.clone(), traits.clone());
+            }
+            Event::HostSized { machine, cpu, ram } => {
+                self.hosts.insert(machine.clone(), (*cpu, *ram));
+            }
+            Event::DeviceAttached { runner, uuid, seat, .. } => {
+                self.devices.entry(uuid.clone()).or_default().seats.insert(runner.clone(), seat.capacity);
+            }
+            Event::DeviceDetached { runner, uuid } => {
+                if let Some(row) = self.devices.get_mut(uuid) {
+                    row.seats.remove(runner);
+                }
+            }
+            Event::RunnerForgotten { runner, .. } => {
+                for row in self.devices.values_mut() {
+                    row.seats.remove(runner);
+                }
+                self.forgotten.insert(runner.clone());
+            }
+            Event::ForeignChanged { uuid, bytes, .. } => {
+                self.devices.get_mut(uuid).into_iter().for_each(|row| row.foreign = *bytes);
+            }
+            _ => {
+                self.hear_of_slot(event, at)?;
+                self.hear_of_workload(event)?;
+            }
+        }
+        self.tidy();
+        Ok(())
+    }
+
+    /// Nobody uses anything on a machine that has just started.
+    fn boot(&mut self, machine: &MachineId) {
+        let machines = &self.machines;
+        let here = |device: &&mut Device| device.seats.keys().any(|runner| machines.get(runner) == Some(machine));
+        self.devices.values_mut().filter(here).for_each(|device| device.foreign = Bytes::ZERO);
+    }
+
+    /// A device without a seat and without claims is no more, and so is a forgotten runner without slots.
+    fn tidy(&mut self) {
+        for device in self.devices.values_mut() {
+            device.capacity = device.seats.values().min().copied().unwrap_or(device.capacity);
+        }
+        let slots = &self.slots;
+        let claimed = |uuid: &DeviceUuid| slots.values().any(|slot| slot.claims.iter().any(|(on, ..)| on == uuid));
+        self.devices.retain(|uuid, device| !device.seats.is_empty() || claimed(uuid));
+        let empty: Vec<RunnerId> = self
+            .forgotten
+            .iter()
+            .filter(|runner| !slots.values().any(|slot| slot.runner == **runner))
+            .cloned()
+            .collect();
+        for runner in empty {
+            self.forgotten.remove(&runner);
+            let machine = self.machines.remove(&runner);
+            self.traits.remove(&runner);
+            let left = machine.filter(|machine| !self.machines.values().any(|other| other == machine));
+            left.map(|machine| self.hosts.remove(&machine));
+        }
+    }
+}
