@@ -22,7 +22,7 @@ fn fight(world: &World, acts: &[Act], blows: &[Blow]) -> Result<(), String> {
 }
 
 proptest! {
-    #![proptest_config(config(64))]
+    #![proptest_config(config(400))]
 
     #[test]
     fn nothing_panics_and_refusals_change_nothing(

@@ -18,7 +18,7 @@ fn play(world: &World, acts: &[Act]) -> Result<Run, String> {
 }
 
 proptest! {
-    #![proptest_config(config(48))]
+    #![proptest_config(config(400))]
 
     #[test]
     fn everything_stays_true(world in worlds(), acts in acts(120)) {
