@@ -120,9 +120,10 @@ impl Course<'_> {
 
 #[expect(clippy::panic, reason = "a debug build must not go on with a ledger that does not add up")]
 fn check_in_debug(state: &State) {
-    if cfg!(debug_assertions) && !sabotage::any() {
-        if let Err(violation) = invariants::check_ledgers(state) {
-            panic!("{violation}");
-        }
+    if cfg!(debug_assertions)
+        && !sabotage::any()
+        && let Err(violation) = invariants::check_ledgers(state)
+    {
+        panic!("{violation}");
     }
 }

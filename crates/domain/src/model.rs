@@ -248,10 +248,10 @@ impl ModelSpec {
     fn validate_memory(&self, memory: &Memory) -> Result<(), ModelSpecError> {
         let Memory::PerGpu(per_gpu) = memory else { return Ok(()) };
         for (count, ranks) in per_gpu {
-            if let RankMemory::Ranks(list) = ranks {
-                if list.len() != usize::from(count.get()) {
-                    return Err(ModelSpecError::RankCount { count: count.get(), ranks: list.len() });
-                }
+            if let RankMemory::Ranks(list) = ranks
+                && list.len() != usize::from(count.get())
+            {
+                return Err(ModelSpecError::RankCount { count: count.get(), ranks: list.len() });
             }
             if count.get() == 0 || count.get() > Self::MOST_GPUS {
                 let (limit, value) = (u64::from(Self::MOST_GPUS), u64::from(count.get()));

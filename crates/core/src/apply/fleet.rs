@@ -217,7 +217,7 @@ impl State {
         row.admission = admission;
         match admission {
             Admission::Draining { deadline: Some(deadline), .. } => {
-                self.timers.arm(Timer::DrainDeadline(key), deadline)
+                self.timers.arm(Timer::DrainDeadline(key), deadline);
             }
             _ => self.timers.disarm(Timer::DrainDeadline(key)),
         }

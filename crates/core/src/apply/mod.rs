@@ -35,7 +35,7 @@ fn dispatch(state: &mut State, event: &Event, at: Timestamp) {
         Event::MachineBooted { machine, boot } => state.on_machine_booted(machine, boot),
         Event::HostSized { machine, cpu, ram } => state.on_host_sized(machine, *cpu, *ram),
         Event::RunnerRegistered { runner, machine, incarnation } => {
-            state.on_registered(runner, machine, *incarnation, at)
+            state.on_registered(runner, machine, *incarnation, at);
         }
         Event::RunnerDescribed { runner, traits } => state.on_described(runner, traits),
         Event::RunnerSeen { runner, sequence } => state.on_seen(runner, *sequence, at),
@@ -81,7 +81,7 @@ fn dispatch(state: &mut State, event: &Event, at: Timestamp) {
         Event::SlotReturned { slot, ready } => state.on_returned(*slot, *ready, at),
         Event::SlotRestarted { slot, generation } => state.on_restarted(*slot, *generation, at),
         Event::SlotReleased { slot, proof, .. } => {
-            state.on_released(*slot, *proof == crate::reason::Proof::Refused, at)
+            state.on_released(*slot, *proof == crate::reason::Proof::Refused, at);
         }
         Event::SlotCharged { slot, uuid, bytes } => state.on_charged(*slot, uuid, *bytes),
         Event::SlotObserved { slot, uuid, used, peak } => state.on_observed(*slot, uuid, *used, *peak),
@@ -100,7 +100,7 @@ fn dispatch(state: &mut State, event: &Event, at: Timestamp) {
         Event::WorkloadWaits { workload, why } => state.on_workload(*workload, |row| row.waits = Some(*why)),
         Event::WorkloadAssigned { workload, slot } => state.on_assigned(*workload, *slot, at),
         Event::WorkloadRequeued { workload, cause, not_before } => {
-            state.on_requeued(*workload, *cause, *not_before, at)
+            state.on_requeued(*workload, *cause, *not_before, at);
         }
         Event::WorkloadEligible { workload } => state.on_eligible(*workload),
         Event::LeaseRenewed { workload } => state.on_workload(*workload, |row| row.since = at),

@@ -62,11 +62,11 @@ impl State {
         workload.waits = promised.then_some(crate::reason::WaitReason::Releasing);
         workload.state = if running { WorkloadState::Running } else { WorkloadState::Assigned };
         workload.since = at;
-        if workload.submission.kind == WorkloadKind::Lease {
-            if let Some(row) = self.slots.get_mut(slot_key) {
-                row.leases.push(key);
-                row.idle_since = None;
-            }
+        if workload.submission.kind == WorkloadKind::Lease
+            && let Some(row) = self.slots.get_mut(slot_key)
+        {
+            row.leases.push(key);
+            row.idle_since = None;
         }
         self.on_reservation_ended(id);
         self.link_workload(key);

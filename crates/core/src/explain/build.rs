@@ -71,13 +71,14 @@ fn explain_site(state: &State, demand: &Demand<'_>, site: &Site, now: Timestamp,
         .find(|(count, _)| *count == site.count)
         .map(|(_, needs)| needs.as_slice())
         .unwrap_or_default();
-    report.devices.reserve_exact(state.settings.explained_devices.max(site.claims.len()));
+    report.devices.reserve_exact((state.settings.explained_devices / 2).max(site.claims.len()));
     for claim in &site.claims {
         report.devices.extend(chosen_row(state, site, claim));
     }
     if let Some(need) = needs.iter().min() {
         let chosen = |device| site.claims.iter().any(|claim| claim.device == device);
-        let room = state.settings.explained_devices.saturating_sub(report.devices.len());
+        // Who was chosen matters most; half the rows are enough for who was not.
+        let room = (state.settings.explained_devices / 2).saturating_sub(report.devices.len());
         let nearest = nearest(state, demand, site.count, false, room + site.claims.len());
         let others = nearest.into_iter().filter(|(_, device)| !chosen(*device)).take(room);
         report.devices.extend(others.filter_map(|(runner, device)| row(state, runner, device, *need)));
@@ -98,14 +99,13 @@ fn explain_nowhere(state: &State, demand: &Demand<'_>, why: WaitReason, now: Tim
     let first_possible =
         demand.shape.counts.iter().zip(&report.gpu_counts).find(|(_, tried)| tried.verdict == CountVerdict::NoRoom);
     let shown = first_possible.map(|(count, _)| count).or(demand.shape.counts.first());
-    if let Some((count, needs)) = shown {
-        if let Some(need) = needs.iter().max() {
-            let nearest = nearest(state, demand, *count, true, state.settings.explained_devices);
-            report.devices =
-                nearest.iter().filter_map(|(runner, device)| row(state, *runner, *device, *need)).collect();
-            if let (Some(first), Some((_, device))) = (report.devices.first_mut(), nearest.first()) {
-                first.claims = claim_rows(state, *device, now);
-            }
+    if let Some((count, needs)) = shown
+        && let Some(need) = needs.iter().max()
+    {
+        let nearest = nearest(state, demand, *count, true, state.settings.explained_devices);
+        report.devices = nearest.iter().filter_map(|(runner, device)| row(state, *runner, *device, *need)).collect();
+        if let (Some(first), Some((_, device))) = (report.devices.first_mut(), nearest.first()) {
+            first.claims = claim_rows(state, *device, now);
         }
     }
     (report.excluded, report.runners) = excluded(state, demand, Some(why));

@@ -454,7 +454,7 @@ mod tests {
     const KEYS: u32 = 6000;
 
     /// Two fields merged by greatest value, and the least of the first, which tells whether all entries have enough.
-    #[derive(Clone, Copy, Debug, PartialEq)]
+    #[derive(Clone, Copy, Debug, PartialEq, Default)]
     struct Room {
         cpus: u64,
         gpus: u64,
@@ -467,12 +467,6 @@ mod tests {
 
         fn fits(&self, cpus: u64, gpus: u64) -> bool {
             self.cpus >= cpus && self.gpus >= gpus
-        }
-    }
-
-    impl Default for Room {
-        fn default() -> Self {
-            Room { cpus: 0, gpus: 0 }
         }
     }
 

@@ -186,17 +186,17 @@ impl State {
             return;
         }
         let before = std::mem::replace(&mut row.standing, next.clone());
-        if let Some((class, standing, profile)) = before {
-            if let Some(class) = self.index.classes.get_mut(crate::table::Key::row(class)) {
-                count_down(&mut class.standings, &standing);
-                count_down(&mut class.profiles, &profile);
-            }
+        if let Some((class, standing, profile)) = before
+            && let Some(class) = self.index.classes.get_mut(crate::table::Key::row(class))
+        {
+            count_down(&mut class.standings, &standing);
+            count_down(&mut class.profiles, &profile);
         }
-        if let Some((class, standing, profile)) = next {
-            if let Some(class) = self.index.classes.get_mut(crate::table::Key::row(class)) {
-                *class.standings.entry(standing).or_default() += 1;
-                *class.profiles.entry(profile).or_default() += 1;
-            }
+        if let Some((class, standing, profile)) = next
+            && let Some(class) = self.index.classes.get_mut(crate::table::Key::row(class))
+        {
+            *class.standings.entry(standing).or_default() += 1;
+            *class.profiles.entry(profile).or_default() += 1;
         }
     }
 

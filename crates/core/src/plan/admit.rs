@@ -70,10 +70,10 @@ pub(crate) fn could_ever(state: &State, demand: &Demand<'_>, needs: &[GpuMemory]
 }
 
 fn holds_count(profile: &Profile, count: GpuCount, needs: &[GpuMemory]) -> bool {
-    if let ([need], true) = (needs, profile.mig > 0) {
-        if fits_empty(*need, profile.mig) {
-            return true;
-        }
+    if let ([need], true) = (needs, profile.mig > 0)
+        && fits_empty(*need, profile.mig)
+    {
+        return true;
     }
     let mut largest_first = needs.to_vec();
     largest_first.sort_unstable_by(|a, b| b.cmp(a));

@@ -278,7 +278,7 @@ impl Search<'_> {
     /// Whether an idle slot may go for this demand. A model does not evict itself.
     fn may_go(&self, slot: &Slot) -> bool {
         let reserved = self.demand.workload.is_some() && self.is_reserved_for_us(slot);
-        if !slot.evictable && !(reserved && self.may_go_for_reservation(slot)) {
+        if !slot.evictable && (!reserved || !self.may_go_for_reservation(slot)) {
             return false;
         }
         let own = slot.model == Some(self.demand.key) && slot.revision == self.demand.model.revision;

@@ -25,10 +25,10 @@ impl Search<'_> {
     fn reserve_count(&self, count: GpuCount, needs: &[GpuMemory]) -> Option<(RunnerKey, Vec<DeviceKey>)> {
         let mut best: Option<(u64, RunnerKey, Vec<DeviceKey>)> = None;
         let mut consider = |runner: RunnerKey, only: Option<DeviceKey>| {
-            if let Some((burden, devices)) = self.lightest(runner, only, count, needs) {
-                if best.as_ref().is_none_or(|(least, ..)| burden < *least) {
-                    best = Some((burden, runner, devices));
-                }
+            if let Some((burden, devices)) = self.lightest(runner, only, count, needs)
+                && best.as_ref().is_none_or(|(least, ..)| burden < *least)
+            {
+                best = Some((burden, runner, devices));
             }
         };
         if self.demand.shape.constraints.gpu_uuids.is_empty() {

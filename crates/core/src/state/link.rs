@@ -227,10 +227,10 @@ impl State {
             was_queued.map(|entry| self.queue.order.remove(&entry));
             queued.map(|entry| self.queue.order.insert(entry, crate::index::Count));
         }
-        if eligible != was_eligible {
-            if let Some(entry) = queued.or(was_queued) {
-                self.put_waiting(model, kind, entry, eligible);
-            }
+        if eligible != was_eligible
+            && let Some(entry) = queued.or(was_queued)
+        {
+            self.put_waiting(model, kind, entry, eligible);
         }
         self.link_workload_timers(key);
     }
