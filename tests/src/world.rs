@@ -202,7 +202,7 @@ pub fn any_model() -> impl Strategy<Value = ModelSpec> {
         (prop_oneof![2 => Just(0u64), 1 => Just(1000), 1 => Just(4000)], prop_oneof![2 => Just(0u64), 1 => 1u64..12]);
     let places =
         (rarely(0.1), rarely(0.1), rarely(0.1), prop::option::weighted(0.08, (0usize..3, 0usize..4)), rarely(0.15));
-    let times = (prop::option::weighted(0.3, 1u64..30), prop::option::weighted(0.3, 1u64..10));
+    let times = (prop::option::weighted(0.3, 0u64..30), prop::option::weighted(0.3, 0u64..10));
     (memory(), counts(), rarely(0.1), 1u32..=3, replicas(), any::<bool>(), host, places, times).prop_map(
         |(memory, gpu_counts, exclusive, concurrency, replicas, pack, (cpu, ram), places, (keep, run))| {
             let (other_pool, label, gpu_name, pinned_gpu, second_runtime) = places;

@@ -89,6 +89,12 @@ impl SlotId {
         let (cluster_half, _) = cluster.0.as_u64_pair();
         Self(Uuid::from_u64_pair(cluster_half, number))
     }
+
+    /// Which slot of its cluster it is.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0.as_u64_pair().1
+    }
 }
 
 counter! {

@@ -411,8 +411,8 @@ impl State {
         if !row.seats.is_empty() {
             row.ledger.set_capacity(row.smallest_capacity());
             self.touch_seats(device);
-            self.agenda.devices.insert(device);
         }
+        self.agenda.devices.insert(device);
         self.bury_device(device);
     }
 

@@ -37,6 +37,7 @@ impl State {
             job: placed.job.and_then(|job| self.workloads.key(&job)),
             ..blank_slot(placed.slot, self.counters.slots, runner, state, at)
         };
+        self.counters.slot_ids = placed.slot.number();
         let key = self.slots.insert(SlotName { id: placed.slot, stray_on: None }, slot);
         let phase = if placed.promised { Phase::Promised } else { Phase::Held };
         self.take_claims(key, &placed.claims, phase);
@@ -341,6 +342,7 @@ impl State {
             ..blank_slot(id, self.counters.slots, runner, state, at)
         };
         let gpus = slot.gpus.clone();
+        *self.stray_ids.entry(id).or_default() += 1;
         let key = self.slots.insert(SlotName { id, stray_on: Some(runner) }, slot);
         for gpu in gpus {
             self.charge_stray(key, gpu.device, gpu.bytes);
@@ -373,6 +375,12 @@ impl State {
         let Some(runner) = self.runners.key(runner) else { return };
         let Some((key, _)) = self.stray(runner, id) else { return };
         self.remove_slot(key, SlotName { id, stray_on: Some(runner) });
+        if let Some(count) = self.stray_ids.get_mut(&id) {
+            *count -= 1;
+            if *count == 0 {
+                self.stray_ids.remove(&id);
+            }
+        }
     }
 }
 

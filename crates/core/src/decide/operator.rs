@@ -79,10 +79,15 @@ pub(super) fn forget(state: &State, id: &RunnerId, reason: &ReasonText) -> Resul
         abandon(state, slot, rehome, &mut events);
         if !shared {
             events.push(released(state, slot, Proof::Forgotten, Some(reason.clone())));
-        } else if !slot.is_stray() && slot.state == SlotState::Promised {
-            events.push(Event::PromiseWithdrawn { slot: slot.id });
-        } else if !slot.is_stray() && !matches!(slot.state, SlotState::Unknown | SlotState::Stopping) {
-            events.push(Event::SlotUnknown { slot: slot.id });
+        } else if !slot.is_stray() {
+            match slot.state {
+                SlotState::Unknown | SlotState::Stopping => {}
+                // The runner never heard of it: there is nothing to prove.
+                SlotState::Promised | SlotState::Pending => {
+                    retire::stop(state, slot, StopReason::Abandoned, &mut events);
+                }
+                _ => events.push(Event::SlotUnknown { slot: slot.id }),
+            }
         }
     }
     events.push(Event::RunnerForgotten { runner: id.clone(), reason: reason.clone() });

@@ -162,8 +162,8 @@ impl<'a> Search<'a> {
     fn new_slot(&self) -> Option<Choice> {
         let anywhere = || {
             self.place(Soon::Now)
-                .or_else(|| self.reserved_site())
                 .or_else(|| self.place(Soon::Later))
+                .or_else(|| self.evict_reserved())
                 .or_else(|| self.evict())
         };
         let site = anywhere().or_else(|| {
@@ -173,20 +173,25 @@ impl<'a> Search<'a> {
         site.map(Choice::Place)
     }
 
-    /// On the devices that are kept for it, as soon as the lines allow, through whichever runner has them.
-    fn reserved_site(&self) -> Option<Site> {
-        let workload = self.demand.workload?;
-        let reservation = self.state.queue.reservations.values().find(|row| row.workload == workload)?;
-        let devices = reservation.devices.iter().filter_map(|device| self.state.devices.get(*device));
+    /// Runners with a device that is kept for this demand.
+    fn reserved_runners(&self) -> BTreeSet<RunnerKey> {
+        let reservations = self.state.queue.reservations.values();
+        let own = reservations.filter(|row| Some(row.workload) == self.demand.workload);
+        let devices = own.flat_map(|row| &row.devices).filter_map(|device| self.state.devices.get(*device));
         let seats = devices.flat_map(|device| device.seats.iter().map(|row| row.runner));
-        let runners: BTreeSet<RunnerKey> = seats.filter(|runner| self.matches(*runner)).collect();
-        let counts = &self.demand.shape.counts;
-        let each =
-            || runners.iter().flat_map(|runner| counts.iter().map(move |(count, needs)| (*runner, *count, needs)));
-        let placed = |soon| each().find_map(|(runner, count, needs)| self.place_on(runner, count, needs, soon));
-        placed(Soon::Now)
-            .or_else(|| placed(Soon::Later))
-            .or_else(|| each().find_map(|(runner, count, needs)| self.evict_on(runner, count, needs)))
+        seats.filter(|runner| self.matches(*runner)).collect()
+    }
+
+    /// On the devices that are kept for it: they stand on no shelf.
+    fn place_reserved(&self, count: GpuCount, needs: &[GpuMemory], soon: Soon) -> Option<Site> {
+        self.reserved_runners().into_iter().find_map(|runner| self.place_on(runner, count, needs, soon))
+    }
+
+    fn evict_reserved(&self) -> Option<Site> {
+        let runners = self.reserved_runners();
+        let mut each =
+            runners.iter().flat_map(|runner| self.demand.shape.counts.iter().map(move |tried| (*runner, tried)));
+        each.find_map(|(runner, (count, needs))| self.evict_on(runner, *count, needs))
     }
 
     fn wait_or_never(&self) -> Choice {

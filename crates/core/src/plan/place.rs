@@ -28,7 +28,10 @@ impl Search<'_> {
     /// The best place that has what is needed that soon.
     pub(super) fn place(&self, soon: Soon) -> Option<Site> {
         let counts = &self.demand.shape.counts;
-        counts.iter().find_map(|(count, needs)| self.place_count(*count, needs, soon))
+        let at = |count, needs: &[GpuMemory]| {
+            self.place_count(count, needs, soon).or_else(|| self.place_reserved(count, needs, soon))
+        };
+        counts.iter().find_map(|(count, needs)| at(*count, needs))
     }
 
     fn place_count(&self, count: GpuCount, needs: &[GpuMemory], soon: Soon) -> Option<Site> {

@@ -51,6 +51,8 @@ pub struct State {
     /// Strays are rows here too, but are found by their runner: their ids may be anybody's.
     pub(crate) slots: Table<SlotKey, SlotName, Slot>,
     pub(crate) workloads: Table<WorkloadKey, WorkloadId, Workload>,
+    /// How many runners have a stray of this id.
+    pub(crate) stray_ids: BTreeMap<SlotId, u32>,
     pub(crate) keys: Lookup<IdempotencyKey, WorkloadId>,
     /// Ended workloads, in the order in which they ended.
     pub(crate) ended: std::collections::VecDeque<WorkloadKey>,
@@ -76,6 +78,8 @@ pub(crate) struct SlotName {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) slots: u64,
+    /// The number of the last slot id that was given out.
+    pub(crate) slot_ids: u64,
     pub(crate) workloads: u64,
     pub(crate) runners: u32,
     pub(crate) evictions: u64,
@@ -103,6 +107,7 @@ impl State {
             shapes: Table::default(),
             slots: Table::default(),
             workloads: Table::default(),
+            stray_ids: BTreeMap::new(),
             keys: Lookup::default(),
             ended: std::collections::VecDeque::new(),
             queue: Queue::default(),
@@ -174,6 +179,8 @@ impl State {
     /// The next slot's id and number.
     pub(crate) fn next_slot_id(&self) -> SlotId {
         let cluster = self.cluster.unwrap_or(ClusterId::new(uuid::Uuid::nil()));
-        SlotId::numbered(cluster, self.counters.slots + 1)
+        let next = (1..=u64::MAX).map(|more| SlotId::numbered(cluster, self.counters.slot_ids.wrapping_add(more)));
+        // A runner may hold a slot of an id that is yet to be given out, honestly (an old data directory) or not.
+        next.into_iter().find(|id| !self.stray_ids.contains_key(id)).unwrap_or(SlotId::numbered(cluster, 0))
     }
 }
