@@ -8,6 +8,7 @@ mod evict;
 mod filter;
 mod place;
 mod reserve;
+mod victims;
 
 use std::cell::Cell;
 use std::collections::BTreeSet;

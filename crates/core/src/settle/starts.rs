@@ -59,7 +59,7 @@ pub(super) fn should_go(state: &State, slot: &Slot) -> Option<(StopReason, bool)
     if slot.is_job && slot.job.is_none() {
         return Some((StopReason::JobEnded, true));
     }
-    if !slot.is_job && (model.deleted || model.revision != slot.revision) {
+    if !slot.runs_a_job() && (model.deleted || model.revision != slot.revision) {
         return Some((StopReason::Superseded, false));
     }
     if slot.state == SlotState::Draining && !slot.is_job {

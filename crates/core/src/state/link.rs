@@ -21,7 +21,7 @@ impl State {
         if slot.state == SlotState::Ready && slot.is_idle() && slot.gpus.iter().any(|gpu| reserved(gpu.device)) {
             self.agenda.slots.insert(key);
         }
-        let old = !slot.is_job && !slot.is_stray() && !self.is_current(slot);
+        let old = !slot.is_stray() && !self.is_current(slot) && !slot.runs_a_job();
         if old || slot.returned || (slot.is_job && slot.job.is_none()) {
             self.agenda.slots.insert(key);
         }

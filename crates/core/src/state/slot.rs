@@ -87,6 +87,11 @@ impl Slot {
         self.gpus.iter().fold(Bytes::ZERO, |sum, gpu| sum.saturating_add(gpu.bytes))
     }
 
+    /// A job that was started runs to its end, whatever becomes of its model.
+    pub(crate) fn runs_a_job(&self) -> bool {
+        self.is_job && !matches!(self.state, SlotState::Promised | SlotState::Pending)
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         self.leases.is_empty() && self.job.is_none()
     }
