@@ -75,9 +75,14 @@ fn holds_count(profile: &Profile, count: GpuCount, needs: &[GpuMemory]) -> bool 
     {
         return true;
     }
+    let enough = usize::from(count.get()) <= profile.gpus.len();
+    if let ([first, rest @ ..], true) = (needs, enough)
+        && rest.iter().all(|need| need == first)
+    {
+        return fits_empty(*first, profile.gpus[rest.len()]);
+    }
     let mut largest_first = needs.to_vec();
     largest_first.sort_unstable_by(|a, b| b.cmp(a));
-    let enough = usize::from(count.get()) <= profile.gpus.len();
     enough && largest_first.iter().zip(&profile.gpus).all(|(need, capacity)| fits_empty(*need, *capacity))
 }
 
