@@ -324,6 +324,26 @@ impl<Q: Quantity> Ledger<Q> {
         }
     }
 
+    /// The numbers as they would be with one more claim, and with the slots in `leaving` being stopped.
+    #[must_use]
+    pub fn balance_with(&self, amount: Q, phase: Phase, leaving: &[SlotKey]) -> Balance<Q> {
+        let goes = |claim: &&Claim<Q>| claim.phase == Phase::Held && leaving.contains(&claim.slot);
+        let going = if leaving.is_empty() {
+            0
+        } else {
+            self.claims.iter().filter(goes).fold(0u64, |sum, claim| sum.saturating_add(claim.amount.units()))
+        };
+        let more = |wanted| if phase == wanted { amount.units() } else { 0 };
+        let after = Self {
+            held: Q::of_units(self.held.units().saturating_sub(going).saturating_add(more(Phase::Held))),
+            releasing: Q::of_units(self.releasing.units().saturating_add(going)),
+            promised: Q::of_units(self.promised.units().saturating_add(more(Phase::Promised))),
+            claims: SmallVec::new(),
+            ..*self
+        };
+        after.balance()
+    }
+
     /// Whether the kept sums equal the fold of the claims.
     #[must_use]
     pub fn equals_fold(&self) -> bool {

@@ -40,7 +40,9 @@ impl State {
         self.counters.slot_ids = placed.slot.number();
         let key = self.slots.insert(SlotName { id: placed.slot, stray_on: None }, slot);
         let phase = if placed.promised { Phase::Promised } else { Phase::Held };
-        self.take_claims(key, &placed.claims, phase);
+        // A slot has whole devices or shares of them, never both.
+        let exclusive = placed.claims.iter().any(|claim| claim.exclusive);
+        self.take_claims(key, exclusive, phase);
         self.take_host(key, phase);
         if let Some(row) = self.models.get_mut(model) {
             row.slots.insert(key);
@@ -60,17 +62,14 @@ impl State {
         claims.iter().filter_map(gpu).collect()
     }
 
-    fn take_claims(&mut self, slot: SlotKey, claims: &[PlacedClaim], phase: Phase) {
-        for claim in claims {
-            let Some(device) = self.devices.key(&claim.uuid) else { continue };
-            let Some(row) = self.devices.get_mut(device) else { continue };
-            let ask = match claim.exclusive {
-                true => Ask::Whole { tolerance: Bytes::MAX },
-                false => Ask::Amount(claim.bytes),
-            };
-            let claimed = Claim { slot, phase, amount: claim.bytes, exclusive: claim.exclusive, stuck: false };
-            take_or_charge(&mut row.ledger, ask, claimed, &mut self.counters.faults);
-            self.index.touch_device(device);
+    fn take_claims(&mut self, slot: SlotKey, exclusive: bool, phase: Phase) {
+        let gpus = self.slots.get(slot).map(|row| row.gpus.clone()).unwrap_or_default();
+        for gpu in gpus {
+            let Some(row) = self.devices.get_mut(gpu.device) else { continue };
+            let ask = if exclusive { Ask::Whole { tolerance: Bytes::MAX } } else { Ask::Amount(gpu.bytes) };
+            let claim = Claim { slot, phase, amount: gpu.bytes, exclusive, stuck: false };
+            take_or_charge(&mut row.ledger, ask, claim, &mut self.counters.faults);
+            self.index.touch_device(gpu.device);
         }
     }
 

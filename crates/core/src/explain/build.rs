@@ -135,19 +135,13 @@ fn most(needs: &[GpuMemory]) -> Bytes {
 
 fn chosen_row(state: &State, site: &Site, claim: &plan::SiteClaim) -> Option<DeviceRow> {
     let device = state.devices.get(claim.device)?;
-    let mut after = device.ledger.clone();
-    site.victims.iter().for_each(|victim| after.begin_release(*victim));
-    let ask = if claim.exclusive { Ask::Whole { tolerance: Bytes::MAX } } else { Ask::Amount(claim.bytes) };
     let phase = if site.promised { Phase::Promised } else { Phase::Held };
-    // The slot has no row yet; any key that owns nothing here stands for it.
-    let nobody = crate::table::Key::at(usize::MAX);
-    let taken = after.claim(nobody, ask, phase).is_ok();
     Some(DeviceRow {
         uuid: device.uuid.clone(),
         runner: state.runners.get(site.runner)?.id.clone(),
         index: device.seat_on(site.runner).map_or(0, |row| row.seat.index),
         before: device.ledger.balance(),
-        after: taken.then(|| after.balance()),
+        after: Some(device.ledger.balance_with(claim.bytes, phase, &site.victims)),
         needed: claim.bytes,
         verdict: Verdict::Chosen,
         claims: Vec::new(),
