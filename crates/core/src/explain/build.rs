@@ -75,10 +75,10 @@ fn explain_site(state: &State, demand: &Demand<'_>, site: &Site, now: Timestamp,
     for claim in &site.claims {
         report.devices.extend(chosen_row(state, site, claim));
     }
-    if let Some(need) = needs.iter().min() {
+    // Who was chosen matters most; half the rows are enough for who was not.
+    let room = (state.settings.explained_devices / 2).saturating_sub(report.devices.len());
+    if let Some(need) = needs.iter().min().filter(|_| room > 0) {
         let chosen = |device| site.claims.iter().any(|claim| claim.device == device);
-        // Who was chosen matters most; half the rows are enough for who was not.
-        let room = (state.settings.explained_devices / 2).saturating_sub(report.devices.len());
         let nearest = nearest(state, demand, site.count, false, room + site.claims.len());
         let others = nearest.into_iter().filter(|(_, device)| !chosen(*device)).take(room);
         report.devices.extend(others.filter_map(|(runner, device)| row(state, runner, device, *need)));
