@@ -89,7 +89,7 @@ pub enum Shortfall<Q> {
 }
 
 /// One slot's claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim<Q> {
     /// Whose it is.
     pub slot: SlotKey,
@@ -121,7 +121,7 @@ pub struct Balance<Q> {
 }
 
 /// The account of one resource.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger<Q> {
     capacity: Q,
     foreign: Q,

@@ -24,9 +24,11 @@
 //! | `apply` | making an event true; cannot fail |
 //! | `explain` | why, as data and as text |
 //! | [`invariants`] | what must be true, recomputed from scratch |
-//! | [`view`] | what others may read |
+//! | [`view`] | what others may read; [`Changes`] tells which of it to read again |
+//! | [`Snapshot`] | the whole state as data, so that a journal may forget its beginning |
 
 mod apply;
+mod changes;
 mod command;
 mod decide;
 mod event;
@@ -39,6 +41,7 @@ mod reason;
 pub mod sabotage;
 mod settings;
 mod settle;
+mod snapshot;
 mod state;
 mod step;
 mod table;
@@ -47,6 +50,7 @@ mod tests;
 pub mod view;
 
 pub use apply::apply;
+pub use changes::{Changes, SlotRef};
 pub use command::{Answer, Command, Refusal};
 pub use decide::{Decision, decide};
 pub use event::{Event, PlacedClaim, PlacedSlot, RunnerTraits, Seat};
@@ -54,6 +58,7 @@ pub use explain::{ClaimRow, CountTried, CountVerdict, DeviceRow, Eviction, Help,
 pub use ledger::{Ask, Balance, Claim, Ledger, Phase, Quantity, Shortfall};
 pub use reason::{Cause, Closed, Exclusion, Proof, StopReason, Unplaceable, WaitReason};
 pub use settings::Settings;
+pub use snapshot::Snapshot;
 pub use state::{Admission, Liveness, State};
 pub use step::{Step, step};
 pub use table::SlotKey;

@@ -1,11 +1,14 @@
 //! What others may read: plain data made from the state, in a fixed order.
 
+use std::sync::Arc;
+
 use berth_domain::{
-    Attempt, Bytes, ClusterId, DesiredAction, DesiredGpu, DesiredSlot, DeviceUuid, Endpoint, Generation, GpuName,
-    Incarnation, MachineId, Millicores, ModelName, ModelRevision, Revision, RunnerId, SlotId, SlotState, Timestamp,
-    WorkloadId, WorkloadKind, WorkloadState,
+    Attempt, Bytes, ClusterId, DesiredAction, DesiredGpu, DesiredSlot, DeviceUuid, Endpoint, FailureReason, Generation,
+    GpuCount, GpuMemory, GpuName, Incarnation, MachineId, Millicores, ModelName, ModelRevision, ModelSpec, Priority,
+    Revision, RunnerId, SlotId, SlotState, TenantName, Timestamp, WorkloadId, WorkloadKind, WorkloadState,
 };
 
+use crate::event::RunnerTraits;
 use crate::explain::{self, Report};
 use crate::ledger::{Balance, Phase};
 use crate::plan::{self, Demand};
@@ -95,6 +98,8 @@ pub struct SlotView {
     pub idle_since: Option<Timestamp>,
     /// Why it is being stopped.
     pub stop_reason: Option<StopReason>,
+    /// How it came to a bad end.
+    pub failure: Option<FailureReason>,
     /// Its stop takes too long.
     pub stalled: bool,
 }
@@ -120,8 +125,16 @@ pub struct WorkloadView {
     pub waits: Option<WaitReason>,
     /// Why it ended, or came back to the queue.
     pub cause: Option<Cause>,
+    /// What goes first.
+    pub priority: Priority,
+    /// Who it belongs to.
+    pub tenant: Option<TenantName>,
     /// When it was submitted.
     pub created: Timestamp,
+    /// When its state changed last, or its lease was renewed.
+    pub since: Timestamp,
+    /// The order of submission.
+    pub number: u64,
     /// Devices that are kept for it.
     pub reserved: Vec<DeviceUuid>,
 }
@@ -141,6 +154,10 @@ pub struct RunnerView {
     pub admission: Admission,
     /// Whether it reported since the server started.
     pub reported: bool,
+    /// When it was last heard of.
+    pub last_seen: Timestamp,
+    /// What it is like, once it said so.
+    pub traits: Option<Arc<RunnerTraits>>,
     /// Its devices, by index.
     pub devices: Vec<DeviceUuid>,
     /// Devices that it reports but that belong to another machine.
@@ -166,6 +183,29 @@ pub struct ModelView {
     pub waiting: usize,
     /// How often one of its slots was evicted.
     pub evictions: u64,
+    /// Its catalogue entry.
+    pub spec: Arc<ModelSpec>,
+}
+
+/// Work of one model that waits for one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DemandView {
+    /// The model.
+    pub model: ModelName,
+    /// The kind of work.
+    pub kind: WorkloadKind,
+    /// Why it waits.
+    pub waits: Option<WaitReason>,
+    /// How many.
+    pub waiting: usize,
+    /// The oldest of them was submitted then.
+    pub oldest: Timestamp,
+    /// For each GPU count that would do, what each GPU must give.
+    pub counts: Vec<(GpuCount, Vec<GpuMemory>)>,
+    /// CPU of one slot.
+    pub cpu: Millicores,
+    /// RAM of one slot.
+    pub ram: Bytes,
 }
 
 impl State {
@@ -190,18 +230,7 @@ impl State {
     /// All hosts by machine.
     #[must_use]
     pub fn hosts(&self) -> Vec<HostView> {
-        let view = |machine: &crate::state::Machine| HostView {
-            machine: machine.id.clone(),
-            runners: machine
-                .runners
-                .iter()
-                .filter_map(|key| self.runners.get(*key))
-                .map(|row| row.id.clone())
-                .collect(),
-            cpu: machine.cpu.balance(),
-            ram: machine.ram.balance(),
-        };
-        sorted(self.machines.iter().map(|(_, row)| view(row)).collect(), |view| view.machine.clone())
+        sorted(self.machines.iter().map(|(_, row)| self.host_view(row)).collect(), |view| view.machine.clone())
     }
 
     /// All slots in the order of their creation.
@@ -253,15 +282,39 @@ impl State {
     /// All models by name.
     #[must_use]
     pub fn models(&self) -> Vec<ModelView> {
-        let view = |model: &crate::state::Model| ModelView {
-            name: model.name.clone(),
-            revision: model.revision,
-            deleted: model.deleted,
-            live: model.live,
-            waiting: model.waiting_leases.len() + model.waiting_jobs.len(),
-            evictions: model.evictions,
-        };
-        sorted(self.models.iter().map(|(_, row)| view(row)).collect(), |view| view.name.clone())
+        sorted(self.models.iter().map(|(_, row)| self.model_view(row)).collect(), |view| view.name.clone())
+    }
+
+    /// What waits, by model, kind and reason, in the order of the oldest.
+    #[must_use]
+    pub fn demand(&self) -> Vec<DemandView> {
+        let mut rows: Vec<DemandView> = Vec::new();
+        let mut places: crate::table::Lookup<_, usize> = crate::table::Lookup::default();
+        for (entry, _) in self.queue.order.iter() {
+            let Some(row) = self.workloads.get(entry.workload) else { continue };
+            let place = *places.entry((row.model, row.submission.kind, row.waits)).or_insert(rows.len());
+            if let Some(known) = rows.get_mut(place) {
+                known.waiting += 1;
+                known.oldest = known.oldest.min(row.created);
+                continue;
+            }
+            let model = self.models.get(row.model);
+            rows.push(DemandView {
+                model: row.submission.model.clone(),
+                kind: row.submission.kind,
+                waits: row.waits,
+                waiting: 1,
+                oldest: row.created,
+                counts: model
+                    .and_then(|model| self.shapes.get(model.shape))
+                    .map(|row| row.shape.counts.clone())
+                    .unwrap_or_default(),
+                cpu: model.map(|model| model.spec.cpu).unwrap_or_default(),
+                ram: model.map(|model| model.spec.ram).unwrap_or_default(),
+            });
+        }
+        rows.sort_by_key(|row| row.oldest);
+        rows
     }
 
     /// How many slots were evicted so far.
@@ -354,7 +407,30 @@ impl State {
         foldhash::fast::FixedState::default().hash_one(parts)
     }
 
-    fn device_view(&self, device: &Device) -> DeviceView {
+    pub(crate) fn host_view(&self, machine: &crate::state::Machine) -> HostView {
+        let runners = machine.runners.iter().filter_map(|key| self.runners.get(*key));
+        HostView {
+            machine: machine.id.clone(),
+            runners: runners.map(|row| row.id.clone()).collect(),
+            cpu: machine.cpu.balance(),
+            ram: machine.ram.balance(),
+        }
+    }
+
+    #[expect(clippy::unused_self, reason = "views are made by the state, like all others")]
+    pub(crate) fn model_view(&self, model: &crate::state::Model) -> ModelView {
+        ModelView {
+            name: model.name.clone(),
+            revision: model.revision,
+            deleted: model.deleted,
+            live: model.live,
+            waiting: model.waiting_leases.len() + model.waiting_jobs.len(),
+            evictions: model.evictions,
+            spec: model.spec.clone(),
+        }
+    }
+
+    pub(crate) fn device_view(&self, device: &Device) -> DeviceView {
         let runner = |row: &crate::state::SeatRow| Some((self.runners.get(row.runner)?.id.clone(), row.seat.index));
         let claim = |claim: &crate::ledger::Claim<Bytes>| {
             Some(ClaimView { slot: self.slots.get(claim.slot)?.id, phase: claim.phase, bytes: claim.amount })
@@ -377,7 +453,7 @@ impl State {
         }
     }
 
-    fn slot_view(&self, slot: &Slot) -> Option<SlotView> {
+    pub(crate) fn slot_view(&self, slot: &Slot) -> Option<SlotView> {
         let gpu =
             |gpu: &crate::state::SlotGpu| Some((self.devices.get(gpu.device)?.uuid.clone(), gpu.bytes, gpu.observed));
         Some(SlotView {
@@ -395,11 +471,12 @@ impl State {
             created: slot.created,
             idle_since: slot.idle_since,
             stop_reason: slot.stop_reason,
+            failure: slot.failure,
             stalled: slot.stalled,
         })
     }
 
-    fn workload_view(&self, key: WorkloadKey, row: &Workload) -> WorkloadView {
+    pub(crate) fn workload_view(&self, key: WorkloadKey, row: &Workload) -> WorkloadView {
         let reservation = self.queue.reservations.values().find(|row| row.workload == key);
         let devices =
             reservation.into_iter().flat_map(|row| row.devices.iter()).filter_map(|key| self.devices.get(*key));
@@ -413,12 +490,16 @@ impl State {
             slot: row.slot.and_then(|key| self.slots.get(key)).map(|slot| slot.id),
             waits: row.waits,
             cause: row.cause,
+            priority: row.submission.priority,
+            tenant: row.submission.tenant.clone(),
             created: row.created,
+            since: row.since,
+            number: row.number,
             reserved: devices.map(|device| device.uuid.clone()).collect(),
         }
     }
 
-    fn runner_view(&self, key: RunnerKey) -> Option<RunnerView> {
+    pub(crate) fn runner_view(&self, key: RunnerKey) -> Option<RunnerView> {
         let row = self.runners.get(key)?;
         Some(RunnerView {
             id: row.id.clone(),
@@ -427,6 +508,8 @@ impl State {
             liveness: row.liveness,
             admission: row.admission,
             reported: row.reported,
+            last_seen: row.last_seen,
+            traits: row.traits.clone(),
             devices: row
                 .devices
                 .iter()

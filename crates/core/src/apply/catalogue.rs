@@ -69,7 +69,7 @@ impl State {
         entries.into_iter().map(|entry| entry.workload).collect()
     }
 
-    fn take_shape(&mut self, shape: Shape) -> ShapeKey {
+    pub(crate) fn take_shape(&mut self, shape: Shape) -> ShapeKey {
         let shape = Arc::new(shape);
         let key = match self.shapes.key(&shape) {
             Some(key) => key,

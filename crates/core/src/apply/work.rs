@@ -173,6 +173,7 @@ impl State {
             self.link_device_slots(*device);
         }
         self.queue.reservations.insert(pool, Reservation { workload: key, runner, devices });
+        self.workloads.note(key);
     }
 
     /// Ends the reservation of a workload, if it has one.
@@ -183,6 +184,7 @@ impl State {
         let Some(key) = self.workloads.key(&id) else { return };
         let pool = self.queue.reservations.iter().find(|(_, row)| row.workload == key).map(|(pool, _)| pool.clone());
         let Some(row) = pool.and_then(|pool| self.queue.reservations.remove(&pool)) else { return };
+        self.workloads.note(key);
         for device in row.devices {
             if let Some(row) = self.devices.get_mut(device).filter(|row| row.reserved_for == Some(key)) {
                 row.reserved_for = None;

@@ -7,6 +7,7 @@ use berth_domain::{
     Bytes, Constraints, GpuCount, GpuMemory, Millicores, ModelName, ModelRevision, ModelSpec, Placement, Timestamp,
     WorkloadKind,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::state::work::QueueKey;
 use crate::table::{ModelKey, ShapeKey, SlotKey};
@@ -59,21 +60,28 @@ pub(crate) struct OpenSlot {
 }
 
 /// A catalogue entry. It stays as a tombstone after deletion, so that revision numbers go on.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Model {
     pub(crate) name: ModelName,
     pub(crate) revision: ModelRevision,
     pub(crate) spec: Arc<ModelSpec>,
+    #[serde(skip)]
     pub(crate) shape: ShapeKey,
     pub(crate) deleted: bool,
     /// All its slots, of any revision and state.
+    #[serde(skip)]
     pub(crate) slots: BTreeSet<SlotKey>,
     /// Lease slots of this revision that serve or will serve.
+    #[serde(skip)]
     pub(crate) live: u32,
+    #[serde(skip)]
     pub(crate) open: BTreeSet<OpenSlot>,
+    #[serde(skip)]
     pub(crate) waiting_leases: BTreeSet<QueueKey>,
+    #[serde(skip)]
     pub(crate) waiting_jobs: BTreeSet<QueueKey>,
     /// What its shape knows as the first in order of each kind.
+    #[serde(skip)]
     pub(crate) heads: [Option<QueueKey>; 2],
     /// Slots that failed one after the other without becoming ready.
     pub(crate) failures: u32,

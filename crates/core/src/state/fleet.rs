@@ -6,6 +6,7 @@ use berth_domain::{
     BootId, Bytes, DeviceUuid, GpuHealth, GpuName, Incarnation, MachineId, Millicores, Revision, RunnerId, Sequence,
     Timestamp,
 };
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::event::{RunnerTraits, Seat};
@@ -15,7 +16,7 @@ use crate::reason::Closed;
 use crate::table::{ClassKey, DeviceKey, MachineKey, RunnerKey, SlotKey, WorkloadKey};
 
 /// One machine and the account of its CPU and RAM.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Machine {
     pub(crate) id: MachineId,
     pub(crate) boot: BootId,
@@ -25,12 +26,14 @@ pub(crate) struct Machine {
     pub(crate) ram: Ledger<Bytes>,
     pub(crate) runners: Vec<RunnerKey>,
     /// CPU and RAM of idle slots that may be evicted.
+    #[serde(skip)]
     pub(crate) evictable_cpu: Millicores,
+    #[serde(skip)]
     pub(crate) evictable_ram: Bytes,
 }
 
 /// Whether a runner is heard of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Liveness {
     /// Heard of lately.
     Ready,
@@ -41,7 +44,7 @@ pub enum Liveness {
 }
 
 /// What an operator wants of a runner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Admission {
     /// Takes work.
     Open,
@@ -61,7 +64,7 @@ pub enum Admission {
 }
 
 /// An agent and what it can use of its machine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Runner {
     pub(crate) id: RunnerId,
     /// The order in which runners became known: the last tie-break of a ranking.
@@ -84,8 +87,10 @@ pub(crate) struct Runner {
     /// The last revision at which what it should run changed.
     pub(crate) desired: Revision,
     /// What its class counts it as.
+    #[serde(skip)]
     pub(crate) standing: Option<(ClassKey, Standing, Arc<Profile>)>,
     /// Where it stands on the shelves of its class, one key for each lens of several GPUs.
+    #[serde(skip)]
     pub(crate) spots: SmallVec<[(u8, SpotKey); 4]>,
 }
 
@@ -101,16 +106,18 @@ impl Runner {
 }
 
 /// One runner's view of a device, and where it stands on the shelves.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct SeatRow {
     pub(crate) runner: RunnerKey,
     pub(crate) seat: Seat,
+    #[serde(skip)]
     pub(crate) spots: Vec<(u8, SpotKey)>,
+    #[serde(skip)]
     pub(crate) victims: Vec<VictimKey>,
 }
 
 /// One physical pool of GPU memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Device {
     pub(crate) uuid: DeviceUuid,
     pub(crate) name: GpuName,
@@ -131,9 +138,12 @@ pub(crate) struct Device {
     /// A lower sample that the next one must confirm.
     pub(crate) lower_sample: Option<Bytes>,
     /// Bytes of idle slots that may be evicted.
+    #[serde(skip)]
     pub(crate) evictable: Bytes,
+    #[serde(skip)]
     pub(crate) evictable_slots: u16,
     /// What it could give, as the index knows it.
+    #[serde(skip)]
     pub(crate) depth: Depth,
 }
 

@@ -15,6 +15,7 @@ use berth_domain::{
     ClusterId, DeviceUuid, Epoch, GpuName, IdempotencyKey, MachineId, ModelName, Revision, RunnerId, SlotId, Timestamp,
     WorkloadId, WorkloadKind,
 };
+use serde::{Deserialize, Serialize};
 
 pub(crate) use agenda::Agenda;
 pub(crate) use catalogue::{Model, OpenSlot, Shape, ShapeRow};
@@ -68,14 +69,14 @@ pub struct State {
 }
 
 /// How a slot is found: its own by id, a stray by its runner too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct SlotName {
     pub(crate) id: SlotId,
     pub(crate) stray_on: Option<RunnerKey>,
 }
 
 /// Numbers that only grow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counters {
     pub(crate) slots: u64,
     /// The number of the last slot id that was given out.
@@ -124,6 +125,18 @@ impl State {
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.revision
+    }
+
+    /// Which start of the server this is.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The time of the last command: a clock that goes back is not followed.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.now
     }
 
     /// When the core has something to do by itself.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use berth_domain::{
     Bytes, Endpoint, Generation, Millicores, ModelRevision, ModelSpec, SlotId, SlotState, Span, Timestamp,
 };
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::reason::StopReason;
@@ -12,7 +13,7 @@ use crate::state::OpenSlot;
 use crate::table::{DeviceKey, ModelKey, RunnerKey, WorkloadKey};
 
 /// What a slot has on one device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SlotGpu {
     pub(crate) device: DeviceKey,
     pub(crate) bytes: Bytes,
@@ -22,7 +23,7 @@ pub(crate) struct SlotGpu {
 }
 
 /// One instance of a model, or a slot that a runner has and the server never made (`model` is `None`).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Slot {
     pub(crate) id: SlotId,
     /// The order of creation.
@@ -49,10 +50,13 @@ pub(crate) struct Slot {
     /// It has run long enough to be evicted.
     pub(crate) ripe: bool,
     /// Whether it is counted as evictable on its devices now.
+    #[serde(skip)]
     pub(crate) evictable: bool,
     /// Whether it is counted among its model's live slots now.
+    #[serde(skip)]
     pub(crate) live: bool,
     /// Its entry among its model's slots with room for leases.
+    #[serde(skip)]
     pub(crate) open: Option<OpenSlot>,
     pub(crate) stop_reason: Option<StopReason>,
     /// Its stop takes too long.

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use berth_domain::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::table::{DeviceKey, Lookup, ModelKey, RunnerKey, SlotKey, WorkloadKey};
 
 /// A question to ask later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) enum Timer {
     /// Is it suspect or lost?
     Silence(RunnerKey),
@@ -84,6 +85,15 @@ impl Timers {
     /// When the next timer is due.
     pub(crate) fn next(&self) -> Option<Timestamp> {
         self.due.first().map(|(at, _)| *at)
+    }
+
+    /// All of them, the next first.
+    pub(crate) fn list(&self) -> Vec<(Timestamp, Timer)> {
+        self.due.iter().copied().collect()
+    }
+
+    pub(crate) fn from_list(list: Vec<(Timestamp, Timer)>) -> Self {
+        Self { armed: list.iter().map(|(at, timer)| (*timer, *at)).collect(), due: list.into_iter().collect() }
     }
 
     pub(crate) fn armed_at(&self, timer: Timer) -> Option<Timestamp> {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use berth_domain::{Attempt, PoolName, Submission, Timestamp, WorkloadId, WorkloadState};
+use serde::{Deserialize, Serialize};
 
 use crate::index::{Count, Ranked};
 use crate::reason::{Cause, WaitReason};
@@ -19,7 +20,7 @@ pub(crate) struct QueueKey {
 }
 
 /// A workload.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Workload {
     pub(crate) id: WorkloadId,
     /// The order of submission: its age, kept through every return to the queue.
@@ -41,10 +42,12 @@ pub(crate) struct Workload {
     /// When its state changed last.
     pub(crate) since: Timestamp,
     /// Its key in the queue, while it waits.
+    #[serde(skip)]
     pub(crate) queued: Option<QueueKey>,
     /// Which of its timers are armed.
     pub(crate) armed: u8,
     /// Whether it could be placed if there were room.
+    #[serde(skip)]
     pub(crate) eligible: bool,
 }
 
@@ -59,7 +62,7 @@ impl Workload {
 }
 
 /// A device set kept for the oldest waiting work of a pool. It is not a claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reservation {
     pub(crate) workload: WorkloadKey,
     pub(crate) runner: RunnerKey,

@@ -1,0 +1,88 @@
+//! What others should look at again: the rows that a step touched, as views.
+//!
+//! A row that was touched may look as it did; one that was not touched does. Positions in the queue are not part of
+//! it: one that leaves moves all that wait behind it.
+
+use berth_domain::{DeviceUuid, MachineId, ModelName, RunnerId, SlotId, WorkloadId};
+
+use crate::state::State;
+use crate::view::{DeviceView, HostView, ModelView, RunnerView, SlotView, WorkloadView};
+
+/// How a slot is found: the server's own by id, a stray by its runner too.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotRef {
+    /// Its id.
+    pub id: SlotId,
+    /// The runner that has it, if the server did not make it.
+    pub stray_on: Option<RunnerId>,
+}
+
+/// Rows that were touched, as they are now; `None` for those that are no more.
+#[derive(Clone, Debug, Default)]
+#[expect(missing_docs, reason = "each is named by what it lists")]
+pub struct Changes {
+    pub workloads: Vec<(WorkloadId, Option<WorkloadView>)>,
+    pub slots: Vec<(SlotRef, Option<SlotView>)>,
+    pub runners: Vec<(RunnerId, Option<RunnerView>)>,
+    pub devices: Vec<(DeviceUuid, Option<DeviceView>)>,
+    pub hosts: Vec<(MachineId, Option<HostView>)>,
+    pub models: Vec<(ModelName, Option<ModelView>)>,
+}
+
+impl State {
+    /// Keeps note of changes from now on, beginning with everything there is.
+    pub fn watch(&mut self) {
+        macro_rules! watch {
+            ($($table:ident),*) => {$(
+                self.$table.watch();
+                self.$table.keys().into_iter().for_each(|key| self.$table.note(key));
+            )*};
+        }
+        watch!(workloads, slots, runners, devices, machines, models);
+    }
+
+    /// What changed since this was last asked. Nothing is noted before [`State::watch`].
+    pub fn take_changes(&mut self) -> Changes {
+        /// The rows that are gone, unless their id means another row by now; then those that are there.
+        macro_rules! changes {
+            ($table:ident, $view:expr) => {{
+                let changed = self.$table.take_changed();
+                let mut list: Vec<_> = changed
+                    .removed
+                    .into_iter()
+                    .filter(|id| self.$table.key(id).is_none())
+                    .map(|id| (id, None))
+                    .collect();
+                let there = changed.touched.into_iter().filter_map(|key| Some((key, self.$table.get(key)?)));
+                list.extend(there.filter_map($view));
+                list
+            }};
+        }
+        let workloads = changes!(workloads, |(key, row)| Some((row.id, Some(self.workload_view(key, row)))));
+        let slots = self.changed_slots();
+        let runners = changes!(runners, |(key, row)| Some((row.id.clone(), Some(self.runner_view(key)?))));
+        let devices = changes!(devices, |(_, row)| Some((row.uuid.clone(), Some(self.device_view(row)))));
+        let hosts = changes!(machines, |(_, row)| Some((row.id.clone(), Some(self.host_view(row)))));
+        let models = changes!(models, |(_, row)| Some((row.name.clone(), Some(self.model_view(row)))));
+        Changes { workloads, slots, runners, devices, hosts, models }
+    }
+
+    fn changed_slots(&mut self) -> Vec<(SlotRef, Option<SlotView>)> {
+        let changed = self.slots.take_changed();
+        let runner = |key| self.runners.get(key).map(|row| row.id.clone());
+        let gone = changed.removed.into_iter().filter(|name| self.slots.key(name).is_none());
+        // A stray whose runner is gone went with it: whoever drops the runner drops its strays.
+        let mut list: Vec<_> = gone
+            .filter_map(|name| match name.stray_on {
+                None => Some((SlotRef { id: name.id, stray_on: None }, None)),
+                Some(key) => Some((SlotRef { id: name.id, stray_on: Some(runner(key)?) }, None)),
+            })
+            .collect();
+        list.extend(changed.touched.into_iter().filter_map(|key| {
+            let row = self.slots.get(key)?;
+            let stray_on = row.is_stray().then(|| runner(row.runner)).flatten();
+            Some((SlotRef { id: row.id, stray_on }, Some(self.slot_view(row)?)))
+        }));
+        list
+    }
+}

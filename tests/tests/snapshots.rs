@@ -1,0 +1,139 @@
+//! A state as data is the state, and what a step says it changed is what it changed.
+
+use std::collections::BTreeMap;
+
+use berth_core::view::{DeviceView, HostView, ModelView, RunnerView, SlotView, WorkloadView};
+use berth_core::{Changes, Command, SlotRef, Snapshot, State, apply, invariants, step};
+use berth_domain::{DeviceUuid, MachineId, ModelName, RunnerId, Span, WorkloadId};
+use berth_tests::acts::{Act, acts};
+use berth_tests::checks::difference;
+use berth_tests::names;
+use berth_tests::run::{Run, config};
+use berth_tests::world::{World, worlds};
+use proptest::prelude::*;
+
+fn through_json(state: &State) -> Result<State, String> {
+    let text = serde_json::to_string(&state.snapshot()).map_err(|error| error.to_string())?;
+    let snapshot: Snapshot<'_> = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    State::restore(state.settings().clone(), snapshot).map_err(|violation| violation.to_string())
+}
+
+fn check_snapshot(world: &World, acts: &[Act], rest: &[Act], after: Span) -> Result<(), String> {
+    let mut run = Run::new(world).map_err(|broken| broken.to_string())?;
+    for act in acts {
+        run.act(act).map_err(|broken| run.told(&broken))?;
+    }
+    // What is kept at a restart is the fold of the durable events; a snapshot is that fold as data.
+    let kept = run.replayed();
+    let mut restored = through_json(&kept)?;
+    if restored.fingerprint() != kept.fingerprint() {
+        return Err(difference(&restored, &kept));
+    }
+    invariants::check(&restored).map_err(|violation| violation.to_string())?;
+    // Life goes on: the fold from the snapshot is the fold from the beginning.
+    let known = run.journal.len();
+    for act in rest {
+        run.act(act).map_err(|broken| run.told(&broken))?;
+    }
+    for (event, at) in run.journal[known..].iter().filter(|(event, _)| event.is_durable()) {
+        apply(&mut restored, event, *at);
+    }
+    let mut whole = run.replayed();
+    if restored.fingerprint() != whole.fingerprint() {
+        return Err(difference(&restored, &whole));
+    }
+    let start = Command::Start { cluster: names::cluster() };
+    let at = run.now.after(after);
+    let (first, second) = (step(&mut whole, &start, at), step(&mut restored, &start, at));
+    if first.events != second.events {
+        return Err(format!("a start finds {:?}, restored {:?}", first.events, second.events));
+    }
+    invariants::check(&restored).map_err(|violation| violation.to_string())
+}
+
+/// Listings as somebody keeps them who only hears of changes.
+#[derive(Default)]
+struct Kept {
+    workloads: BTreeMap<WorkloadId, WorkloadView>,
+    slots: BTreeMap<SlotRef, SlotView>,
+    runners: BTreeMap<RunnerId, RunnerView>,
+    devices: BTreeMap<DeviceUuid, DeviceView>,
+    hosts: BTreeMap<MachineId, HostView>,
+    models: BTreeMap<ModelName, ModelView>,
+}
+
+fn take<K: Ord, V>(kept: &mut BTreeMap<K, V>, changes: Vec<(K, Option<V>)>) {
+    for (key, view) in changes {
+        match view {
+            Some(view) => kept.insert(key, view),
+            None => kept.remove(&key),
+        };
+    }
+}
+
+impl Kept {
+    fn hear(&mut self, changes: Changes) {
+        for (runner, view) in &changes.runners {
+            if view.is_none() {
+                self.slots.retain(|slot, _| slot.stray_on.as_ref() != Some(runner));
+            }
+        }
+        take(&mut self.workloads, changes.workloads);
+        take(&mut self.slots, changes.slots);
+        take(&mut self.runners, changes.runners);
+        take(&mut self.devices, changes.devices);
+        take(&mut self.hosts, changes.hosts);
+        take(&mut self.models, changes.models);
+    }
+
+    fn compare(&self, state: &State) -> Result<(), String> {
+        // A position is a matter of everybody else too.
+        let placeless = |view: &WorkloadView| WorkloadView { position: None, ..view.clone() };
+        let mut workloads: Vec<_> = self.workloads.values().map(placeless).collect();
+        workloads.sort_by_key(|view| view.number);
+        same("workloads", workloads, state.workloads().iter().map(placeless).collect())?;
+        let mut slots: Vec<_> = self.slots.values().cloned().collect();
+        let mut listed = state.slots();
+        slots.sort_by_key(|view| (view.id, view.runner.clone()));
+        listed.sort_by_key(|view| (view.id, view.runner.clone()));
+        same("slots", slots, listed)?;
+        same("runners", self.runners.values().cloned().collect(), state.runners())?;
+        same("devices", self.devices.values().cloned().collect(), state.devices())?;
+        same("hosts", self.hosts.values().cloned().collect(), state.hosts())?;
+        same("models", self.models.values().cloned().collect(), state.models())
+    }
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, kept: Vec<T>, there: Vec<T>) -> Result<(), String> {
+    if kept == there { Ok(()) } else { Err(format!("{what}: heard of\n{kept:#?}\nbut there are\n{there:#?}")) }
+}
+
+fn check_changes(world: &World, acts: &[Act]) -> Result<(), String> {
+    let mut run = Run::new(world).map_err(|broken| broken.to_string())?;
+    let mut kept = Kept::default();
+    run.state.watch();
+    for act in acts {
+        run.act(act).map_err(|broken| run.told(&broken))?;
+        kept.hear(run.state.take_changes());
+        kept.compare(&run.state).map_err(|text| format!("after {act:?}: {text}"))?;
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(config(200))]
+
+    #[test]
+    fn a_snapshot_forgets_nothing(world in worlds(), acts_ in acts(60), rest in acts(30), after in 0u64..30_000) {
+        if let Err(text) = check_snapshot(&world, &acts_, &rest, Span::from_millis(after)) {
+            prop_assert!(false, "{text}");
+        }
+    }
+
+    #[test]
+    fn who_hears_of_changes_knows_everything(world in worlds(), acts in acts(80)) {
+        if let Err(text) = check_changes(&world, &acts) {
+            prop_assert!(false, "{text}");
+        }
+    }
+}
