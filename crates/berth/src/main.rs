@@ -1,6 +1,7 @@
 //! The one binary of Berth.
 
 mod scenario;
+mod serve;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,6 +18,10 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Serve(serve::Args),
+    /// Look at the configuration
+    #[command(subcommand)]
+    Config(serve::ConfigCommand),
     /// Run scenario files against the scheduler's core
     ///
     /// A scenario describes runners, models, steps, and what must be true after them; docs/SCENARIOS.md describes the
@@ -39,6 +44,17 @@ enum Command {
 
 fn main() -> anyhow::Result<ExitCode> {
     match Arguments::parse().command {
+        Command::Serve(args) => serve::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Config(command) => serve::config(command).map(|()| ExitCode::SUCCESS),
         Command::Scenario { files, explain } => scenario::run(&files, explain),
+    }
+}
+
+/// Prints, and ends quietly where nobody reads any more.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    use std::io::Write;
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        done => Ok(done?),
     }
 }

@@ -1,0 +1,111 @@
+//! How a client is made.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::{Certificate, Url, redirect};
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::{Client, ClientError};
+
+/// Makes `ring` the one crypto provider of this process. Safe to call any number of times.
+pub fn install_crypto_provider() {
+    // It fails only if there is one already, and then there is nothing to do.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// What a client needs to know.
+#[derive(Debug)]
+pub struct ClientBuilder {
+    base: String,
+    token: Option<SecretString>,
+    ca: Option<PathBuf>,
+    timeout: Duration,
+    retries: u32,
+}
+
+impl ClientBuilder {
+    /// Longest time for a connection to be made.
+    const CONNECT: Duration = Duration::from_secs(10);
+
+    pub(crate) fn new(base: &str) -> Self {
+        Self { base: base.to_owned(), token: None, ca: None, timeout: Duration::from_secs(30), retries: 2 }
+    }
+
+    /// Who asks.
+    #[must_use]
+    pub fn token(self, token: impl Into<Option<SecretString>>) -> Self {
+        Self { token: token.into(), ..self }
+    }
+
+    /// A file of certificates (PEM) to trust beside those of the system.
+    #[must_use]
+    pub fn ca(self, file: impl Into<Option<PathBuf>>) -> Self {
+        Self { ca: file.into(), ..self }
+    }
+
+    /// How long an answer may take, beyond the time that a request asks to wait.
+    #[must_use]
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// How often a request that may be repeated is sent again when the connection fails.
+    #[must_use]
+    pub fn retries(self, retries: u32) -> Self {
+        Self { retries, ..self }
+    }
+
+    /// The client. Nothing is sent yet.
+    pub fn build(self) -> Result<Client, ClientError> {
+        install_crypto_provider();
+        let base = base_url(&self.base)?;
+        let mut http = reqwest::Client::builder()
+            .user_agent(concat!("berth/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(Self::CONNECT.min(self.timeout))
+            .redirect(redirect::Policy::none())
+            .no_proxy();
+        if let Some(token) = &self.token {
+            http = http.default_headers(authorization(token)?);
+        }
+        http = match &self.ca {
+            Some(file) => http.tls_certs_merge(certificates(file)?),
+            // The system's certificates are looked for only if they are needed: there may be none.
+            None if base.scheme() == "http" => http.tls_certs_only([]),
+            None => http,
+        };
+        let http = http
+            .build()
+            .map_err(|error| ClientError::Tls { url: base.to_string(), why: crate::error::innermost(&error) })?;
+        Ok(Client::new(http, base, self.timeout, self.retries))
+    }
+}
+
+fn base_url(text: &str) -> Result<Url, ClientError> {
+    let refuse = |why: String| ClientError::BadUrl { url: text.to_owned(), why };
+    let mut url: Url = text.parse().map_err(|error| refuse(format!("{error}")))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(refuse("it must begin with http:// or https://".to_owned()));
+    }
+    if url.host_str().is_none_or(str::is_empty) || !url.username().is_empty() || url.password().is_some() {
+        return Err(refuse("it must name a host, without a user or a password".to_owned()));
+    }
+    url.set_query(None);
+    url.set_fragment(None);
+    Ok(url)
+}
+
+fn authorization(token: &SecretString) -> Result<HeaderMap, ClientError> {
+    let text = format!("Bearer {}", token.expose_secret().trim());
+    let mut value = HeaderValue::from_str(&text).map_err(|_| ClientError::BadToken)?;
+    value.set_sensitive(true);
+    Ok(HeaderMap::from_iter([(AUTHORIZATION, value)]))
+}
+
+fn certificates(file: &Path) -> Result<Vec<Certificate>, ClientError> {
+    let refuse = |why: String| ClientError::BadCa { file: file.display().to_string(), why };
+    let text = std::fs::read(file).map_err(|error| refuse(error.to_string()))?;
+    let certificates = Certificate::from_pem_bundle(&text).map_err(|error| refuse(crate::error::innermost(&error)))?;
+    if certificates.is_empty() { Err(refuse("there is no certificate in it".to_owned())) } else { Ok(certificates) }
+}

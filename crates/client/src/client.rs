@@ -1,0 +1,121 @@
+//! The client itself.
+
+use std::fmt;
+use std::time::Duration;
+
+use berth_domain::Revision;
+use berth_wire::REVISION_HEADER;
+use reqwest::header::{CONTENT_TYPE, HeaderMap};
+use reqwest::{Response, StatusCode, Url};
+use serde::de::DeserializeOwned;
+
+use crate::builder::ClientBuilder;
+use crate::{ClientError, Route};
+
+/// A client of one server. Copies share their connections.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) http: reqwest::Client,
+    pub(crate) base: Url,
+    pub(crate) timeout: Duration,
+    pub(crate) retries: u32,
+}
+
+/// Says where to, and nothing of who.
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("base", &self.base.as_str()).finish_non_exhaustive()
+    }
+}
+
+/// What the server said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer<T> {
+    /// As a type.
+    pub body: T,
+    /// As it was sent.
+    pub text: String,
+    /// The revision that it is of.
+    pub revision: Revision,
+}
+
+impl Client {
+    /// A client of the server at `base`, such as `http://127.0.0.1:8080`.
+    #[must_use]
+    pub fn builder(base: &str) -> ClientBuilder {
+        ClientBuilder::new(base)
+    }
+
+    pub(crate) fn new(http: reqwest::Client, base: Url, timeout: Duration, retries: u32) -> Self {
+        Self { http, base, timeout, retries }
+    }
+
+    /// The server's address.
+    #[must_use]
+    pub fn base(&self) -> &str {
+        self.base.as_str().trim_end_matches('/')
+    }
+
+    /// Sends a request and reads its answer.
+    pub async fn ask<T: DeserializeOwned>(&self, route: &Route<T>) -> Result<Answer<T>, ClientError> {
+        let (revision, text) = self.ask_text(route, &[]).await?;
+        let body = parse(self.base(), &text)?;
+        Ok(Answer { body, text, revision })
+    }
+
+    /// Sends a request and reads its answer as text. A status in `taken` is no failure.
+    pub(crate) async fn ask_text<T>(
+        &self,
+        route: &Route<T>,
+        taken: &[StatusCode],
+    ) -> Result<(Revision, String), ClientError> {
+        let (status, headers, text) = self.exchange(route).await?;
+        if status.is_success() || taken.contains(&status) {
+            return Ok((revision_of(&headers), text));
+        }
+        Err(self.refusal(status, &headers, &text))
+    }
+
+    pub(crate) fn refusal(&self, status: StatusCode, headers: &HeaderMap, text: &str) -> ClientError {
+        let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        problem_in(text).unwrap_or_else(|| {
+            let what = if kind.is_empty() { "nothing" } else { kind };
+            ClientError::NotBerth { url: self.base().to_owned(), why: format!("status {status} with {what}") }
+        })
+    }
+}
+
+pub(crate) fn problem_in(text: &str) -> Option<ClientError> {
+    serde_json::from_str(text).ok().map(|problem| ClientError::Problem(Box::new(problem)))
+}
+
+pub(crate) fn revision_of(headers: &HeaderMap) -> Revision {
+    let number = headers.get(REVISION_HEADER).and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
+    number.map(Revision::new).unwrap_or_default()
+}
+
+/// An answer without a body says nothing, which is `null`.
+fn parse<T: DeserializeOwned>(url: &str, text: &str) -> Result<T, ClientError> {
+    let text = if text.trim().is_empty() { "null" } else { text };
+    serde_json::from_str(text).map_err(|error| ClientError::NotBerth {
+        url: url.to_owned(),
+        why: format!("its answer cannot be read: {error}"),
+    })
+}
+
+/// Text that comes as it is written.
+#[derive(Debug)]
+pub struct TextStream {
+    pub(crate) response: Response,
+    pub(crate) url: String,
+}
+
+impl TextStream {
+    /// The next piece, or nothing when it is over.
+    pub async fn next(&mut self) -> Result<Option<Vec<u8>>, ClientError> {
+        let piece = self.response.chunk().await;
+        piece
+            .map(|bytes| bytes.map(|bytes| bytes.to_vec()))
+            .map_err(|error| ClientError::of_transport(&self.url, &error, 0))
+    }
+}

@@ -1,0 +1,142 @@
+//! What can go wrong between here and the server, and what to do about it.
+
+use std::error::Error;
+
+use berth_wire::Problem;
+
+/// Why a request failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClientError {
+    /// The server said no.
+    #[error("{0}")]
+    Problem(Box<Problem>),
+    /// Nobody is there.
+    #[error("nothing answers at {url} ({why}): start it with `berth serve`, or give --server")]
+    Unreachable {
+        /// Where.
+        url: String,
+        /// What the system said.
+        why: String,
+    },
+    /// Somebody is there, but the connection is not safe.
+    #[error("no safe connection to {url} ({why}): give the server's CA with --ca, or check the address")]
+    Tls {
+        /// Where.
+        url: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// It took too long.
+    #[error("{url} did not answer within {seconds} s: the server is overloaded, or the network drops packets")]
+    Timeout {
+        /// Where.
+        url: String,
+        /// How long it was waited for.
+        seconds: u64,
+    },
+    /// The connection broke before the answer was whole. Nobody knows whether the request was carried out.
+    #[error("the connection to {url} broke ({why}): look whether it was done before trying again")]
+    Interrupted {
+        /// Where.
+        url: String,
+        /// What the system said.
+        why: String,
+    },
+    /// Something answered, but not as Berth does.
+    #[error("{url} is not Berth's API ({why}): check --server")]
+    NotBerth {
+        /// Where.
+        url: String,
+        /// What came instead.
+        why: String,
+    },
+    /// No address of a server.
+    #[error("{url:?} is no address of a server: {why}; write http://HOST:PORT")]
+    BadUrl {
+        /// What was given.
+        url: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A file that has no certificates.
+    #[error("cannot use the CA file {file}: {why}")]
+    BadCa {
+        /// Which.
+        file: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A token that no request can carry.
+    #[error("the token has characters that no token has: give it as `berth token create` printed it")]
+    BadToken,
+}
+
+impl ClientError {
+    /// What the server said, if it said anything.
+    #[must_use]
+    pub fn problem(&self) -> Option<&Problem> {
+        match self {
+            Self::Problem(problem) => Some(problem),
+            _ => None,
+        }
+    }
+
+    /// Whether the server said no with this status.
+    #[must_use]
+    pub fn is_status(&self, status: u16) -> bool {
+        self.problem().is_some_and(|problem| problem.status == status)
+    }
+
+    /// Whether the server said no with this code.
+    #[must_use]
+    pub fn is_code(&self, code: &str) -> bool {
+        self.problem().is_some_and(|problem| problem.code == code)
+    }
+
+    /// Whether the same request may go well a little later.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::Timeout { .. } | Self::Interrupted { .. } => true,
+            Self::Problem(problem) => matches!(problem.status, 429 | 502..=504),
+            Self::Tls { .. } | Self::NotBerth { .. } | Self::BadUrl { .. } | Self::BadCa { .. } | Self::BadToken => {
+                false
+            }
+        }
+    }
+
+    /// The error of a request that got no answer.
+    pub(crate) fn of_transport(url: &str, error: &reqwest::Error, seconds: u64) -> Self {
+        let (url, why) = (url.to_owned(), innermost(error));
+        if error.is_timeout() && error.is_connect() {
+            return Self::Unreachable { url, why: "no connection in time".to_owned() };
+        }
+        if error.is_timeout() {
+            return Self::Timeout { url, seconds };
+        }
+        match (error.is_connect(), is_tls(error)) {
+            (true, true) => Self::Tls { url, why },
+            (true, false) => Self::Unreachable { url, why },
+            (false, _) => Self::Interrupted { url, why },
+        }
+    }
+}
+
+/// The last error of a chain says it best.
+pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
+    chain(error).last().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+fn is_tls(error: &reqwest::Error) -> bool {
+    chain(error).any(|error| {
+        let inside = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        error.is::<rustls::Error>() || inside.is_some_and(|inner| inner.is::<rustls::Error>())
+    })
+}
+
+fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error| {
+        let error: &'a (dyn Error + 'static) = *error;
+        error.source()
+    })
+}

@@ -1,0 +1,279 @@
+//! A method for each route, for those who want the answer and nothing else. Whoever wants its text too sends the
+//! route with [`Client::ask`].
+
+use berth_domain::{Attempt, DeviceUuid, ModelName, Revision, RunnerId, SlotId, WorkloadId};
+use berth_wire::{
+    AuditEntry, CompleteRequest, Decision, DecisionQuery, Demand, Desired, DesiredQuery, DeviceLedger, DrainQuery,
+    EventQuery, Explanation, Fit, FitQuery, ForceReleaseRequest, ForgetRequest, Health, Ledger, LogLevel, LogQuery,
+    Model, ModelRequest, NewToken, PageQuery, QueueEntry, Ready, ReportAnswer, ReportRequest, Runner, RunnerStatus,
+    Slot, SlotQuery, SubmitRequest, TimeSpan, Token, TokenId, TokenRequest, Version, WaitQuery, Workload,
+    WorkloadFilter,
+};
+use reqwest::StatusCode;
+use serde::de::DeserializeOwned;
+
+use crate::client::problem_in;
+use crate::{Client, ClientError, EventStream, Route, TextStream, routes};
+
+type Listing<T> = Result<(Vec<T>, Revision), ClientError>;
+
+impl Client {
+    async fn body<T: DeserializeOwned>(&self, route: Route<T>) -> Result<T, ClientError> {
+        self.ask(&route).await.map(|answer| answer.body)
+    }
+
+    async fn done<T: DeserializeOwned>(&self, route: Route<T>) -> Result<(), ClientError> {
+        self.ask(&route).await.map(|_| ())
+    }
+
+    async fn list<T: DeserializeOwned>(&self, route: Route<Vec<T>>) -> Listing<T> {
+        self.ask(&route).await.map(|answer| (answer.body, answer.revision))
+    }
+}
+
+/// Workloads.
+impl Client {
+    /// Submits a workload, and waits for it to run if asked to.
+    pub async fn submit(
+        &self,
+        request: &SubmitRequest,
+        key: Option<&str>,
+        wait: Option<TimeSpan>,
+    ) -> Result<Workload, ClientError> {
+        self.body(routes::submit(request, key, wait)).await
+    }
+
+    /// Lists workloads.
+    pub async fn workloads(&self, filter: &WorkloadFilter) -> Listing<Workload> {
+        self.list(routes::workloads(filter)).await
+    }
+
+    /// One workload, after a change of it if asked to wait.
+    pub async fn workload(&self, id: WorkloadId, wait: WaitQuery) -> Result<Workload, ClientError> {
+        self.body(routes::workload(id, wait)).await
+    }
+
+    /// Takes a workload back.
+    pub async fn cancel(&self, id: WorkloadId) -> Result<Workload, ClientError> {
+        self.body(routes::cancel(id)).await
+    }
+
+    /// A lease is still needed.
+    pub async fn heartbeat(&self, id: WorkloadId, attempt: Attempt) -> Result<Workload, ClientError> {
+        self.body(routes::heartbeat(id, attempt)).await
+    }
+
+    /// A workload is done.
+    pub async fn complete(&self, id: WorkloadId, request: &CompleteRequest) -> Result<Workload, ClientError> {
+        self.body(routes::complete(id, request)).await
+    }
+
+    /// Why a workload is where it is.
+    pub async fn explain(&self, id: WorkloadId) -> Result<Explanation, ClientError> {
+        self.body(routes::explain(id)).await
+    }
+}
+
+/// Models.
+impl Client {
+    /// Lists models.
+    pub async fn models(&self, page: &PageQuery) -> Listing<Model> {
+        self.list(routes::models(page)).await
+    }
+
+    /// One model.
+    pub async fn model(&self, name: &ModelName) -> Result<Model, ClientError> {
+        self.body(routes::model(name)).await
+    }
+
+    /// Adds or changes a model.
+    pub async fn put_model(&self, name: &ModelName, request: &ModelRequest) -> Result<Model, ClientError> {
+        self.body(routes::put_model(name, request)).await
+    }
+
+    /// Removes a model.
+    pub async fn delete_model(&self, name: &ModelName) -> Result<(), ClientError> {
+        self.done(routes::delete_model(name)).await
+    }
+
+    /// Would it fit, where, and who would be evicted?
+    pub async fn fit(&self, name: &ModelName, query: FitQuery) -> Result<Fit, ClientError> {
+        self.body(routes::fit(name, query)).await
+    }
+}
+
+/// Runners and devices.
+impl Client {
+    /// Lists runners.
+    pub async fn runners(&self, page: &PageQuery) -> Listing<Runner> {
+        self.list(routes::runners(page)).await
+    }
+
+    /// One runner, as the server holds it.
+    pub async fn runner(&self, id: &RunnerId) -> Result<Runner, ClientError> {
+        self.body(routes::runner(id)).await
+    }
+
+    /// What a runner last reported.
+    pub async fn runner_status(&self, id: &RunnerId) -> Result<RunnerStatus, ClientError> {
+        self.body(routes::runner_status(id)).await
+    }
+
+    /// Nothing new on a runner.
+    pub async fn cordon(&self, id: &RunnerId) -> Result<Runner, ClientError> {
+        self.body(routes::cordon(id)).await
+    }
+
+    /// Work again.
+    pub async fn uncordon(&self, id: &RunnerId) -> Result<Runner, ClientError> {
+        self.body(routes::uncordon(id)).await
+    }
+
+    /// Finish what it has.
+    pub async fn drain(&self, id: &RunnerId, query: DrainQuery) -> Result<Runner, ClientError> {
+        self.body(routes::drain(id, query)).await
+    }
+
+    /// It is no more.
+    pub async fn forget(&self, id: &RunnerId, request: &ForgetRequest) -> Result<(), ClientError> {
+        self.done(routes::forget(id, request)).await
+    }
+
+    /// Nothing new on a device.
+    pub async fn cordon_device(&self, uuid: &DeviceUuid) -> Result<DeviceLedger, ClientError> {
+        self.body(routes::cordon_device(uuid)).await
+    }
+
+    /// Work again.
+    pub async fn uncordon_device(&self, uuid: &DeviceUuid) -> Result<DeviceLedger, ClientError> {
+        self.body(routes::uncordon_device(uuid)).await
+    }
+
+    /// An agent reports, or registers.
+    pub async fn report(&self, id: &RunnerId, request: &ReportRequest) -> Result<ReportAnswer, ClientError> {
+        self.body(routes::report(id, request)).await
+    }
+
+    /// What an agent should make true.
+    pub async fn desired(&self, id: &RunnerId, query: DesiredQuery) -> Result<Desired, ClientError> {
+        self.body(routes::desired(id, query)).await
+    }
+}
+
+/// The scheduler.
+impl Client {
+    /// Lists slots.
+    pub async fn slots(&self, query: &SlotQuery) -> Listing<Slot> {
+        self.list(routes::slots(query)).await
+    }
+
+    /// One slot.
+    pub async fn slot(&self, id: SlotId) -> Result<Slot, ClientError> {
+        self.body(routes::slot(id)).await
+    }
+
+    /// Stops a slot.
+    pub async fn stop_slot(&self, id: SlotId) -> Result<(), ClientError> {
+        self.done(routes::stop_slot(id)).await
+    }
+
+    /// Frees a slot's memory on an operator's word.
+    pub async fn force_release(&self, id: SlotId, request: &ForceReleaseRequest) -> Result<(), ClientError> {
+        self.done(routes::force_release(id, request)).await
+    }
+
+    /// What a slot wrote.
+    pub async fn slot_logs(&self, id: SlotId, query: LogQuery) -> Result<TextStream, ClientError> {
+        let response = self.open(&routes::slot_logs(id, query), |request| request).await?;
+        Ok(TextStream { response, url: self.base().to_owned() })
+    }
+
+    /// Lists decisions.
+    pub async fn decisions(&self, query: &DecisionQuery) -> Listing<Decision> {
+        self.list(routes::decisions(query)).await
+    }
+
+    /// Lists what waits, first in order first.
+    pub async fn queue(&self, page: &PageQuery) -> Listing<QueueEntry> {
+        self.list(routes::queue(page)).await
+    }
+
+    /// Every account there is.
+    pub async fn ledger(&self) -> Result<Ledger, ClientError> {
+        self.body(routes::ledger()).await
+    }
+
+    /// What the fleet lacks.
+    pub async fn demand(&self) -> Listing<Demand> {
+        self.list(routes::demand()).await
+    }
+
+    /// What happens, from `after` on; from now on without it.
+    pub async fn events(&self, query: EventQuery) -> Result<EventStream, ClientError> {
+        EventStream::open(self.clone(), query).await
+    }
+}
+
+/// Trust, records and health.
+impl Client {
+    /// Makes a token. Its secret is in the answer, this once.
+    pub async fn create_token(&self, request: &TokenRequest) -> Result<NewToken, ClientError> {
+        self.body(routes::create_token(request)).await
+    }
+
+    /// Lists tokens.
+    pub async fn tokens(&self) -> Listing<Token> {
+        self.list(routes::tokens()).await
+    }
+
+    /// Makes a token worthless.
+    pub async fn revoke_token(&self, id: TokenId) -> Result<(), ClientError> {
+        self.done(routes::revoke_token(id)).await
+    }
+
+    /// Lists who did what.
+    pub async fn audit(&self, page: &PageQuery) -> Listing<AuditEntry> {
+        self.list(routes::audit(page)).await
+    }
+
+    /// What the server logs.
+    pub async fn log_level(&self) -> Result<LogLevel, ClientError> {
+        self.body(routes::log_level()).await
+    }
+
+    /// Changes what the server logs.
+    pub async fn set_log_level(&self, level: &LogLevel) -> Result<LogLevel, ClientError> {
+        self.body(routes::set_log_level(level)).await
+    }
+
+    /// Which server this is.
+    pub async fn version(&self) -> Result<Version, ClientError> {
+        self.body(routes::version()).await
+    }
+
+    /// Whether the server lives.
+    pub async fn health(&self) -> Result<Health, ClientError> {
+        self.body(routes::health()).await
+    }
+
+    /// Whether the server can work. That it cannot is an answer, not a failure.
+    pub async fn ready(&self) -> Result<Ready, ClientError> {
+        let (_, text) = self.ask_text(&routes::ready(), &[StatusCode::SERVICE_UNAVAILABLE]).await?;
+        serde_json::from_str(&text).map_err(|error| {
+            problem_in(&text).unwrap_or_else(|| ClientError::NotBerth {
+                url: self.base().to_owned(),
+                why: format!("its answer cannot be read: {error}"),
+            })
+        })
+    }
+
+    /// The server's metrics.
+    pub async fn metrics(&self) -> Result<String, ClientError> {
+        self.ask_text(&routes::metrics(), &[]).await.map(|(_, text)| text)
+    }
+
+    /// The description of the API.
+    pub async fn openapi(&self) -> Result<serde_json::Value, ClientError> {
+        self.body(routes::openapi()).await
+    }
+}

@@ -1,0 +1,144 @@
+//! The arguments of vLLM's server.
+
+use berth_domain::GpuCount;
+
+use crate::estimate::Estimate;
+use crate::inputs::{CacheType, Options};
+
+use super::flags::{Flag, Said, Takes};
+use super::{Comparison, Disagreement, LaunchError};
+
+const CONTEXT: &str = "--max-model-len";
+const PARALLEL: &str = "--max-num-seqs";
+const CACHE: &str = "--kv-cache-dtype";
+const BATCH: &str = "--max-num-batched-tokens";
+const TENSOR_PARALLEL: &str = "--tensor-parallel-size";
+const UTILIZATION: &str = "--gpu-memory-utilization";
+
+/// Arguments that change what a GPU holds in ways that no estimate here knows of.
+const NOT_COVERED: [(&str, &str); 8] = [
+    ("--pipeline-parallel-size", "no stages"),
+    ("--data-parallel-size", "no copies"),
+    ("--dtype", "what the model says"),
+    ("--quantization", "what the model says"),
+    ("--cpu-offload-gb", "all weights on the GPU"),
+    ("--speculative-config", "no draft model"),
+    ("--enable-lora", "no adapters"),
+    ("--kv-cache-memory-bytes", "what is left of the share"),
+];
+
+pub(super) const FLAGS: &[Flag] = &[
+    (&[CONTEXT], Takes::Value),
+    (&[PARALLEL], Takes::Value),
+    (&[CACHE], Takes::Value),
+    (&[BATCH], Takes::Value),
+    (&[TENSOR_PARALLEL, "-tp"], Takes::Value),
+    (&[UTILIZATION], Takes::Value),
+    (&["--pipeline-parallel-size", "-pp"], Takes::Value),
+    (&["--data-parallel-size", "-dp"], Takes::Value),
+    (&["--dtype"], Takes::Value),
+    (&["--quantization", "-q"], Takes::Value),
+    (&["--cpu-offload-gb"], Takes::Value),
+    (&["--speculative-config", "--speculative-model"], Takes::Value),
+    (&["--enable-lora"], Takes::Nothing),
+    (&["--kv-cache-memory-bytes", "--kv-cache-memory"], Takes::Value),
+];
+
+pub(super) fn compare(said: &Said, estimate: &Estimate) -> Vec<Disagreement> {
+    let (inputs, model) = (&estimate.inputs, &estimate.model);
+    let mut held = Comparison::new(said);
+    held.hold(CONTEXT, inputs.context, |value| match value {
+        None | Some("-1" | "auto") => model.trained_context == inputs.context,
+        Some(value) => count(value) == Some(inputs.context),
+    });
+    held.hold(PARALLEL, inputs.parallel, |value| value.and_then(count) == Some(inputs.parallel));
+    held.hold(BATCH, inputs.batch, |value| value.and_then(count) == Some(inputs.batch));
+    held.hold(CACHE, inputs.cache_type_k, |value| match value {
+        // By itself it stores what the model computes in, and all of those take two bytes.
+        None | Some("auto") => matches!(inputs.cache_type_k, CacheType::F16 | CacheType::Bf16),
+        Some(value) => value.parse() == Ok(inputs.cache_type_k),
+    });
+    held.hold(TENSOR_PARALLEL, counts(estimate), |value| match value {
+        // Whoever starts it fills in the number of GPUs.
+        None => true,
+        Some(value) => {
+            let size = value.parse().ok().map(GpuCount::new);
+            inputs.gpu_counts.len() == 1 && inputs.gpu_counts.first().copied() == size
+        }
+    });
+    held.absent(UTILIZATION, "the share that belongs to the slot");
+    for (flag, estimated) in NOT_COVERED {
+        held.hold(flag, estimated, |value| value.is_none_or(harmless));
+    }
+    held.found
+}
+
+/// A number of one stage or copy, and a type that the model says, change nothing.
+fn harmless(value: &str) -> bool {
+    matches!(value, "1" | "auto" | "0")
+}
+
+fn counts(estimate: &Estimate) -> String {
+    let counts: Vec<String> = estimate.inputs.gpu_counts.iter().map(ToString::to_string).collect();
+    counts.join(", ")
+}
+
+pub(super) fn arguments(estimate: &Estimate) -> Vec<String> {
+    let inputs = &estimate.inputs;
+    let cache = match inputs.cache_type_k {
+        CacheType::F16 | CacheType::Bf16 => "auto",
+        other => other.name(),
+    };
+    [
+        (CONTEXT, inputs.context.to_string()),
+        (PARALLEL, inputs.parallel.to_string()),
+        (BATCH, inputs.batch.to_string()),
+        (CACHE, cache.to_owned()),
+    ]
+    .into_iter()
+    .flat_map(|(flag, value)| [flag.to_owned(), value])
+    .collect()
+}
+
+pub(super) fn wish(said: &Said, options: &mut Options) -> Result<(), LaunchError> {
+    let covered = |flag: &str| said.get(flag).is_none_or(harmless);
+    if let Some((flag, _)) = NOT_COVERED.into_iter().find(|(flag, _)| !covered(flag)) {
+        return Err(LaunchError::NotCovered(flag.to_owned()));
+    }
+    let number = |flag: &'static str| {
+        let parse = |value: &str| count(value).ok_or_else(|| LaunchError::NotANumber { flag, value: value.to_owned() });
+        said.get(flag).filter(|value| !matches!(*value, "auto" | "-1")).map(parse).transpose()
+    };
+    options.context = number(CONTEXT)?.or(options.context);
+    options.parallel = number(PARALLEL)?.or(options.parallel);
+    options.batch = number(BATCH)?.or(options.batch);
+    if let Some(size) = number(TENSOR_PARALLEL)? {
+        let count = u16::try_from(size).map(GpuCount::new);
+        let wrong = |_| LaunchError::NotANumber { flag: TENSOR_PARALLEL, value: size.to_string() };
+        options.gpu_counts = Some([count.map_err(wrong)?].into());
+    }
+    if let Some(kind) = said.get(CACHE).filter(|kind| *kind != "auto") {
+        let kind = kind.parse()?;
+        (options.cache_type_k, options.cache_type_v) = (Some(kind), Some(kind));
+    }
+    Ok(())
+}
+
+/// A count as vLLM reads it: `8192`, `8k` for thousands, `8K` for 1024s, with a fraction if need be.
+fn count(value: &str) -> Option<u64> {
+    let (digits, unit) = match value.char_indices().last()? {
+        (at, 'k') => (value.get(..at)?, 1_000),
+        (at, 'm') => (value.get(..at)?, 1_000_000),
+        (at, 'K') => (value.get(..at)?, 1 << 10),
+        (at, 'M') => (value.get(..at)?, 1 << 20),
+        _ => (value, 1),
+    };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let thousandths: u64 = match fraction.len() {
+        0 => 0,
+        length @ 1..=3 => fraction.parse::<u64>().ok()? * 10u64.pow(3 - u32::try_from(length).ok()?),
+        _ => return None,
+    };
+    let scaled = whole.parse::<u64>().ok()?.checked_mul(1_000)?.checked_add(thousandths)?;
+    Some(scaled.checked_mul(unit)? / 1_000)
+}

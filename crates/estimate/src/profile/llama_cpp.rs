@@ -1,0 +1,176 @@
+//! The server of llama.cpp.
+//!
+//! Weights, caches and states follow its source exactly. Buffers for computing follow its graphs as they were measured
+//! (docs/ESTIMATION.md): exact where attention or a dense feed-forward part decides, else a little more.
+
+use berth_domain::Bytes;
+
+use crate::estimate::{DeviceEstimate, EstimateError, Parts, bytes};
+use crate::inputs::{CacheType, Inputs};
+use crate::profile::{GgufFacts, state_bytes};
+use crate::shape::{Layer, Shape};
+use crate::split::{LayerSpan, by_layer};
+
+/// Contexts and windows are rounded up to this.
+const CELL_STEP: u64 = 256;
+/// With several GPUs, batches overlap: each GPU keeps so many copies of its inputs.
+const PIPELINE_COPIES: u128 = 4;
+
+/// The sizes that follow from the inputs alone.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    /// Cells of one cache.
+    cells: u64,
+    /// Caches: one for all sequences, or one for each.
+    streams: u64,
+    /// Tokens computed at once.
+    batch: u64,
+}
+
+impl Sizes {
+    fn of(inputs: &Inputs) -> Self {
+        let tokens = inputs.tokens().next_multiple_of(CELL_STEP);
+        let batch = inputs.batch.min(tokens);
+        match inputs.unified_cache {
+            true => Self { cells: tokens, streams: 1, batch },
+            false => {
+                let cells = (tokens / inputs.parallel).next_multiple_of(CELL_STEP);
+                Self { cells, streams: inputs.parallel, batch }
+            }
+        }
+    }
+
+    /// Cells of one cache for a layer: with a window, the window and one batch.
+    fn cells_of(&self, layer: &Layer, inputs: &Inputs) -> u64 {
+        let Some(window) = layer.window else { return self.cells };
+        let sharers = if inputs.unified_cache { inputs.parallel } else { 1 };
+        let wanted = window.saturating_mul(sharers).saturating_add(self.batch);
+        self.cells.min(wanted).next_multiple_of(CELL_STEP)
+    }
+}
+
+/// What each of so many GPUs must give.
+pub(crate) fn devices(facts: &GgufFacts, inputs: &Inputs, gpus: u16) -> Result<Vec<DeviceEstimate>, EstimateError> {
+    let layers = u16::try_from(facts.shape.layers.len()).map_err(|_| EstimateError::TooLarge)?;
+    let spans = by_layer(layers, gpus);
+    spans.iter().enumerate().map(|(rank, span)| device(facts, inputs, rank, *span, gpus)).collect()
+}
+
+/// Kept in the machine's memory: what looks tokens up, and the results.
+pub(crate) fn host(facts: &GgufFacts, inputs: &Inputs) -> u128 {
+    let shape = &facts.shape;
+    u128::from(facts.weights.input) + output_row(shape) * u128::from(inputs.parallel)
+}
+
+fn device(
+    facts: &GgufFacts,
+    inputs: &Inputs,
+    rank: usize,
+    span: LayerSpan,
+    gpus: u16,
+) -> Result<DeviceEstimate, EstimateError> {
+    let (shape, sizes) = (&facts.shape, Sizes::of(inputs));
+    let layers = &shape.layers[span.range()];
+    let weights: u128 = facts.gpu_weights.layers[span.range()].iter().map(|layer| u128::from(*layer)).sum();
+    let after = if span.output { facts.gpu_weights.output } else { 0 };
+    let kv: u128 = layers.iter().map(|layer| cache(shape, layer, inputs, sizes)).sum();
+    let projector = facts.projector.filter(|_| rank == 0).map_or(0, |projector| projector.bytes(inputs));
+    let parts = Parts {
+        weights: bytes(weights + u128::from(after) + u128::from(facts.gpu_weights.everywhere))?,
+        kv: bytes(kv)?,
+        compute: bytes(compute(shape, layers, inputs, sizes, span.output, gpus))?,
+        output: Bytes::ZERO,
+        overhead: inputs.overhead,
+        projector: bytes(projector)?,
+    };
+    Ok(DeviceEstimate { layers: span, parts })
+}
+
+/// Keys, values, an indexer's keys and states of one layer.
+fn cache(shape: &Shape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128 {
+    let states = state_bytes(layer, inputs.parallel);
+    if !layer.caches {
+        return states;
+    }
+    // Values that lie transposed, as they do without flash attention, all take the room of the widest.
+    let value_row = match (shape.latent, inputs.flash_attention) {
+        (true, _) => 0,
+        (false, true) => layer.value_row(),
+        (false, false) => shape.widest_value_row(),
+    };
+    let row = inputs.cache_type_k.row(layer.key_row())
+        + inputs.cache_type_v.row(value_row)
+        + inputs.cache_type_k.row(layer.indexer_length);
+    u128::from(row) * u128::from(sizes.cells_of(layer, inputs)) * u128::from(sizes.streams) + states
+}
+
+/// The buffer for computing on one GPU: its inputs, and the largest of the steps.
+fn compute(shape: &Shape, layers: &[Layer], inputs: &Inputs, sizes: Sizes, output: bool, gpus: u16) -> u128 {
+    if layers.is_empty() && !output {
+        return 0;
+    }
+    let copies = if gpus > 1 { PIPELINE_COPIES } else { 1 };
+    let steps = layers.iter().flat_map(|layer| {
+        [attention(shape, layer, inputs, sizes), feed_forward(shape, layer, sizes), recurrence(shape, layer, sizes)]
+    });
+    let last = if output { output_row(shape) * u128::from(inputs.parallel) } else { 0 };
+    copies * graph_inputs(shape, layers, inputs, sizes) + steps.max().unwrap_or(0).max(last)
+}
+
+/// Masks, positions, places in the cache, and what comes from the layer before.
+fn graph_inputs(shape: &Shape, layers: &[Layer], inputs: &Inputs, sizes: Sizes) -> u128 {
+    let batch = u128::from(sizes.batch);
+    let scalar = if inputs.flash_attention { 2 } else { 4 };
+    let places = match inputs.flash_attention || shape.latent {
+        true => 8 * batch,
+        false => 8 * batch * u128::from(shape.widest_value_row()),
+    };
+    let caching = |windowed: bool| {
+        let mut found = layers.iter().filter(|layer| layer.caches && layer.window.is_some() == windowed);
+        found.next().map_or(0, |layer| scalar * batch * u128::from(sizes.cells_of(layer, inputs)) + 8 * batch + places)
+    };
+    let positions = 4 * batch + 16 * batch;
+    caching(false) + caching(true) + positions + 4 * batch * u128::from(shape.embedding)
+}
+
+/// Scores of all heads over all cells, or with flash attention what goes in and comes out.
+fn attention(shape: &Shape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128 {
+    if layer.heads == 0 {
+        return 0;
+    }
+    let batch = u128::from(sizes.batch);
+    let cells = if shape.encoder { sizes.batch } else { sizes.cells_of(layer, inputs) };
+    let queries = 2 * u128::from(layer.query_row());
+    let width = 4 * u128::from(shape.embedding) + queries;
+    match inputs.flash_attention {
+        false => 4 * batch * (u128::from(layer.heads) * u128::from(cells) + width),
+        true => 4 * batch * (width + 2 * u128::from(layer.key_row())) + unpacked(shape, layer, inputs, sizes, cells),
+    }
+}
+
+/// The kernels of a GPU read caches as f16: others are unpacked first, one layer at a time.
+fn unpacked(shape: &Shape, layer: &Layer, inputs: &Inputs, sizes: Sizes, cells: u64) -> u128 {
+    let copy = |kind: CacheType, row: u64| if kind == CacheType::F16 { 0 } else { 2 * u128::from(row) };
+    let values = if shape.latent { 0 } else { copy(inputs.cache_type_v, layer.value_row()) };
+    let row = copy(inputs.cache_type_k, layer.key_row()) + values;
+    if layer.caches { row * u128::from(cells) * u128::from(sizes.streams) } else { 0 }
+}
+
+fn feed_forward(shape: &Shape, layer: &Layer, sizes: Sizes) -> u128 {
+    let embedding = u128::from(shape.embedding);
+    let dense = 3 * u128::from(layer.feed_forward);
+    let routed = layer
+        .experts
+        .map_or(0, |experts| u128::from(experts.used) * (3 * u128::from(experts.feed_forward) + embedding));
+    4 * u128::from(sizes.batch) * (dense.max(routed) + 4 * embedding)
+}
+
+fn recurrence(shape: &Shape, layer: &Layer, sizes: Sizes) -> u128 {
+    let width = layer.state.map_or(0, |state| 5 * u128::from(state.width) + 4 * u128::from(shape.embedding));
+    4 * u128::from(sizes.batch) * width + state_bytes(layer, 1)
+}
+
+/// The results of one token: a score for each token of the vocabulary, and the embedding it was made of.
+fn output_row(shape: &Shape) -> u128 {
+    4 * (u128::from(shape.vocabulary) + u128::from(shape.embedding))
+}

@@ -1,0 +1,66 @@
+//! What each program does with a model: one file for each.
+//!
+//! Sizes are computed in 128 bits. The limits on shapes and inputs keep every product far below that.
+
+pub(crate) mod conservative;
+pub(crate) mod llama_cpp;
+pub(crate) mod vllm;
+
+use berth_domain::Bytes;
+
+use crate::gguf::GgufModel;
+use crate::inputs::Profile;
+use crate::projector::Projector;
+use crate::shape::{Layer, Shape};
+use crate::weights::Weights;
+
+impl Profile {
+    /// What a process takes on each GPU before it does anything, unless an operator knows better.
+    ///
+    /// For llama.cpp: the CUDA context (107 MiB on a small GPU, 555 MiB on the largest that was reported) and the
+    /// workspaces of its libraries. For vLLM: the same, its collectives and its captured graphs.
+    pub(crate) const fn overhead(self) -> Bytes {
+        match self {
+            Self::LlamaCpp => Bytes::mib(640),
+            Self::Conservative => Bytes::mib(250),
+            Self::Vllm => Bytes::mib(2_048),
+        }
+    }
+}
+
+/// What a profile needs to know of a GGUF model.
+pub(crate) struct GgufFacts {
+    pub(crate) shape: Shape,
+    /// As in the files.
+    pub(crate) weights: Weights,
+    /// As on a GPU.
+    pub(crate) gpu_weights: Weights,
+    /// The largest tensor that makes queries.
+    pub(crate) query_tensor: u64,
+    pub(crate) projector: Option<Projector>,
+}
+
+impl GgufFacts {
+    pub(crate) fn new(model: &GgufModel, shape: Shape, projector: Option<Projector>) -> Self {
+        let layers = shape.layers.len();
+        let queries = model.tensors().iter().filter(|tensor| tensor.name().ends_with(".attn_q.weight"));
+        Self {
+            weights: Weights::of(model, layers),
+            gpu_weights: Weights::on_gpu(model, layers),
+            query_tensor: queries.map(crate::gguf::Tensor::bytes).max().unwrap_or(0),
+            shape,
+            projector,
+        }
+    }
+}
+
+/// The largest of something over some layers.
+pub(crate) fn widest(layers: &[Layer], of: impl Fn(&Layer) -> u64) -> u128 {
+    u128::from(layers.iter().map(of).max().unwrap_or(0))
+}
+
+/// The bytes of what recurrent layers keep for so many sequences.
+pub(crate) fn state_bytes(layer: &Layer, sequences: u64) -> u128 {
+    let state = layer.state.map_or(0, |state| u128::from(state.convolution) + u128::from(state.recurrence));
+    4 * state * u128::from(sequences)
+}

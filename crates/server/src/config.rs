@@ -1,0 +1,369 @@
+//! The configuration: a file, then the environment, then flags; each overrides the one before it.
+//!
+//! Every value has a default, so an empty file is a configuration. An unknown name is an error wherever it stands:
+//! a typo must not be ignored.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use berth_core::Settings;
+use berth_domain::{Bytes, Span};
+use serde::{Deserialize, Serialize};
+
+/// Everything an operator may choose.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Where it listens and where it keeps its data.
+    pub server: ServerConfig,
+    /// Encryption.
+    pub tls: TlsConfig,
+    /// What a client may use up.
+    pub limits: LimitsConfig,
+    /// How the journal is kept.
+    pub journal: JournalConfig,
+    /// How much of the past is shown.
+    pub history: HistoryConfig,
+    /// What is written to the log, and how.
+    pub log: LogConfig,
+    /// How decisions are made.
+    pub scheduler: SchedulerConfig,
+}
+
+/// Where it listens and where it keeps its data.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServerConfig {
+    /// The address to listen on. Anything but loopback needs tokens and TLS.
+    pub listen: SocketAddr,
+    /// The directory of the journal, the tokens and the audit log.
+    pub data_dir: PathBuf,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self { listen: SocketAddr::from(([127, 0, 0, 1], 8080)), data_dir: PathBuf::from("berth-data") }
+    }
+}
+
+/// Encryption. Both files or none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TlsConfig {
+    /// PEM file with the certificate chain.
+    pub cert: Option<PathBuf>,
+    /// PEM file with the private key.
+    pub key: Option<PathBuf>,
+}
+
+/// What a client may use up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitsConfig {
+    /// The largest body of a request.
+    pub body: Bytes,
+    /// The largest report of an agent.
+    pub report: Bytes,
+    /// How long a client may take to send its headers.
+    pub header_timeout: Span,
+    /// How long a client may take to send a body.
+    pub body_timeout: Span,
+    /// The longest `wait` of a request.
+    pub wait: Span,
+    /// How many connections there may be at once.
+    pub connections: usize,
+    /// How many requests a second one client may send.
+    pub requests_per_second: u32,
+    /// How many it may send at once after a pause.
+    pub burst: u32,
+    /// How long a shutdown waits for requests in flight.
+    pub shutdown: Span,
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        Self {
+            body: Bytes::mib(1),
+            report: Bytes::mib(8),
+            header_timeout: Span::from_secs(10),
+            body_timeout: Span::from_secs(30),
+            wait: Span::from_secs(60),
+            connections: 8192,
+            requests_per_second: 20_000,
+            burst: 40_000,
+            shutdown: Span::from_secs(10),
+        }
+    }
+}
+
+/// How the journal is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct JournalConfig {
+    /// The size of one segment.
+    pub segment: Bytes,
+    /// All segments together are never larger than this; writes are refused before. 0: as large as the disk.
+    pub limit: Bytes,
+    /// Room that only what gives memory back may use.
+    pub spare: Bytes,
+    /// A snapshot is made after so many bytes of journal.
+    pub snapshot_after: Bytes,
+}
+
+impl Default for JournalConfig {
+    fn default() -> Self {
+        Self { segment: Bytes::mib(16), limit: Bytes::ZERO, spare: Bytes::mib(2), snapshot_after: Bytes::mib(32) }
+    }
+}
+
+/// How much of the past is shown.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HistoryConfig {
+    /// How many decisions are kept, in memory.
+    pub decisions: usize,
+    /// How many events a follower may be behind.
+    pub events: usize,
+}
+
+impl Default for HistoryConfig {
+    fn default() -> Self {
+        Self { decisions: 10_000, events: 20_000 }
+    }
+}
+
+/// What is written to the log, and how.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogConfig {
+    /// A level (`info`), or a level for each target (`info,berth::decision=debug`).
+    pub filter: String,
+    /// For people or for machines.
+    pub format: LogFormat,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { filter: "info".into(), format: LogFormat::Text }
+    }
+}
+
+/// For people or for machines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    /// One readable line for each event.
+    #[default]
+    Text,
+    /// One JSON object for each event.
+    Json,
+}
+
+/// How decisions are made. See the comments in `config/berth.toml`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[expect(missing_docs, reason = "each is documented where the core declares it, and in the example file")]
+pub struct SchedulerConfig {
+    pub device_reserve: Bytes,
+    pub exclusive_tolerance: Bytes,
+    pub foreign_step: Bytes,
+    pub keep_alive: Span,
+    pub min_run: Span,
+    pub lease_ttl: Span,
+    pub suspect_after: Span,
+    pub lost_after: Span,
+    pub age_limit: Span,
+    pub queue_limit: usize,
+    pub start_deadline: Span,
+    pub stall_after: Span,
+    pub attempts: u32,
+    pub backoff: Span,
+    pub backoff_limit: Span,
+    pub pause_after: Span,
+    pub keep_ended_for: Span,
+    pub keep_ended: usize,
+    pub self_suspicion_from: usize,
+    pub explained_devices: usize,
+}
+
+/// The same fields on both sides: what the file says and what the core takes.
+macro_rules! scheduler_fields {
+    ($from:ident as $to:path) => {{
+        use $to as Target;
+        Target {
+            device_reserve: $from.device_reserve,
+            exclusive_tolerance: $from.exclusive_tolerance,
+            foreign_step: $from.foreign_step,
+            keep_alive: $from.keep_alive,
+            min_run: $from.min_run,
+            lease_ttl: $from.lease_ttl,
+            suspect_after: $from.suspect_after,
+            lost_after: $from.lost_after,
+            age_limit: $from.age_limit,
+            queue_limit: $from.queue_limit,
+            start_deadline: $from.start_deadline,
+            stall_after: $from.stall_after,
+            attempts: $from.attempts,
+            backoff: $from.backoff,
+            backoff_limit: $from.backoff_limit,
+            pause_after: $from.pause_after,
+            keep_ended_for: $from.keep_ended_for,
+            keep_ended: $from.keep_ended,
+            self_suspicion_from: $from.self_suspicion_from,
+            explained_devices: $from.explained_devices,
+        }
+    }};
+}
+
+impl Default for SchedulerConfig {
+    fn default() -> Self {
+        let settings = Settings::default();
+        scheduler_fields!(settings as SchedulerConfig)
+    }
+}
+
+impl SchedulerConfig {
+    /// As the core takes it.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        scheduler_fields!(self as Settings)
+    }
+}
+
+/// Why a configuration is none.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is no TOML.
+    #[error("{}: {source}", path.display())]
+    Syntax {
+        /// Which.
+        path: PathBuf,
+        /// Where and why.
+        source: Box<toml::de::Error>,
+    },
+    /// A name that nobody knows, or a value that cannot be meant.
+    #[error("{origin}: {field}: {why}")]
+    Value {
+        /// The file, the variable or the flag.
+        origin: String,
+        /// Which field.
+        field: String,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// Where values come from, the weakest first.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    file: Option<(PathBuf, toml::Table)>,
+    overrides: Vec<(String, String, toml::Value)>,
+}
+
+impl Sources {
+    /// Reads a file.
+    pub fn file(mut self, path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+        let table = toml::from_str(&text)
+            .map_err(|source| ConfigError::Syntax { path: path.to_owned(), source: Box::new(source) })?;
+        self.file = Some((path.to_owned(), table));
+        Ok(self)
+    }
+
+    /// Takes variables such as `BERTH_LOG__FILTER` for `log.filter`: two underscores part the section from the name.
+    #[must_use]
+    pub fn environment(mut self, variables: impl Iterator<Item = (String, String)>) -> Self {
+        let mut found: Vec<_> = variables
+            .filter_map(|(name, value)| {
+                let (section, field) = name.strip_prefix("BERTH_")?.split_once("__")?;
+                Some((format!("{}.{}", section.to_lowercase(), field.to_lowercase()), name, value))
+            })
+            .collect();
+        found.sort();
+        self.overrides.extend(found.into_iter().map(|(path, name, value)| (path, name, literal(&value))));
+        self
+    }
+
+    /// Takes one flag.
+    #[must_use]
+    pub fn flag(mut self, path: &str, flag: &str, value: Option<String>) -> Self {
+        if let Some(value) = value {
+            self.overrides.push((path.into(), flag.into(), literal(&value)));
+        }
+        self
+    }
+
+    /// Puts everything together.
+    pub fn load(self) -> Result<Config, ConfigError> {
+        let (origin, mut table) = match self.file {
+            Some((path, table)) => (path.display().to_string(), table),
+            None => ("defaults".to_owned(), toml::Table::new()),
+        };
+        parse(&origin, table.clone())?;
+        for (path, origin, value) in self.overrides {
+            let (section, field) = path.split_once('.').unwrap_or((&path, ""));
+            let section = table.entry(section).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+            if let Some(section) = section.as_table_mut() {
+                section.insert(field.to_owned(), value);
+            }
+            parse(&origin, table.clone())?;
+        }
+        let config = parse("configuration", table)?;
+        config.check()?;
+        Ok(config)
+    }
+}
+
+fn parse(origin: &str, table: toml::Table) -> Result<Config, ConfigError> {
+    serde_path_to_error::deserialize(table).map_err(|error| ConfigError::Value {
+        origin: origin.to_owned(),
+        field: error.path().to_string(),
+        why: error.inner().to_string().trim().to_owned(),
+    })
+}
+
+/// A number or a truth value if it looks like one, else a text.
+fn literal(text: &str) -> toml::Value {
+    match (text.parse::<i64>(), text.parse::<bool>()) {
+        (Ok(number), _) => toml::Value::Integer(number),
+        (_, Ok(truth)) => toml::Value::Boolean(truth),
+        _ => toml::Value::String(text.to_owned()),
+    }
+}
+
+impl Config {
+    /// Refuses what fits the types but cannot be meant.
+    fn check(&self) -> Result<(), ConfigError> {
+        let refuse = |field: &str, why: &str| {
+            Err(ConfigError::Value { origin: "configuration".into(), field: field.into(), why: why.into() })
+        };
+        if self.tls.cert.is_some() != self.tls.key.is_some() {
+            return refuse("tls", "give both cert and key, or neither");
+        }
+        if self.scheduler.lost_after <= self.scheduler.suspect_after {
+            return refuse("scheduler.lost_after", "must be longer than suspect_after");
+        }
+        if self.scheduler.attempts == 0 {
+            return refuse("scheduler.attempts", "must be at least 1");
+        }
+        if self.journal.segment < Bytes::mib(1) {
+            return refuse("journal.segment", "must be at least 1MiB");
+        }
+        if self.limits.connections == 0 || self.limits.requests_per_second == 0 || self.limits.burst == 0 {
+            return refuse("limits", "connections, requests_per_second and burst must be at least 1");
+        }
+        if let Err(error) = crate::logging::parse_filter(&self.log.filter) {
+            return refuse("log.filter", &error);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! The step: commands in, records and answers out. No clock, no channel, no file, no socket.
+//!
+//! The writer drives it with the real clock and the real journal; a simulator may drive it with its own.
+
+mod boot;
+mod record;
+
+use berth_core::{Answer, Changes, Command, Event, Refusal, Report, State, step};
+use berth_domain::{Revision, Timestamp};
+
+pub use boot::{BootError, Recovery};
+pub use record::{Record, RecordError};
+
+/// What one command came to. Nobody may hear of it before its record is durable.
+#[derive(Debug)]
+pub struct Outcome {
+    /// When it happened.
+    pub at: Timestamp,
+    /// What its sender hears.
+    pub answer: Result<Answer, Refusal>,
+    /// What a journal keeps, in order. Empty if nothing happened that must be kept.
+    pub kept: Vec<Event>,
+    /// What was chosen, and why.
+    pub reports: Vec<Report>,
+    /// The revision after it.
+    pub revision: Revision,
+}
+
+/// The state and its one door.
+#[derive(Debug)]
+pub struct Engine {
+    state: State,
+}
+
+impl Engine {
+    /// An engine on this state. It tells what changed from here on, beginning with everything.
+    #[must_use]
+    pub fn new(mut state: State) -> Self {
+        state.watch();
+        Self { state }
+    }
+
+    /// Carries out one command.
+    pub fn carry_out(&mut self, command: &Command, now: Timestamp) -> Outcome {
+        let done = step(&mut self.state, command, now);
+        Outcome {
+            at: done.at,
+            answer: done.answer,
+            kept: done.events.into_iter().filter(Event::is_durable).collect(),
+            reports: done.reports,
+            revision: self.state.revision(),
+        }
+    }
+
+    /// What changed since this was last asked.
+    pub fn take_changes(&mut self) -> Changes {
+        self.state.take_changes()
+    }
+
+    /// The state, to look at.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+}

@@ -1,0 +1,137 @@
+//! Who may pass. Every route belongs to one [`Access`]; what is not allowed is denied.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use berth_wire::REVISION_HEADER;
+
+use super::App;
+use super::body::path_name;
+use super::problem::Failure;
+use crate::clock;
+use crate::trust::{Access, Caller};
+
+/// Where a request came from; put there by whoever accepted the connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub SocketAddr);
+
+/// What a route asks of its caller, as the state of a layer.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    pub(super) app: App,
+    pub(super) access: Access,
+}
+
+/// Lets a request pass to its route, with its [`Caller`] known, or answers why not.
+pub async fn guard(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    match admit(&gate, &mut parts).await {
+        Ok(caller) => {
+            parts.extensions.insert(caller);
+            next.run(Request::from_parts(parts, body)).await
+        }
+        Err(failure) => failure.into_response(),
+    }
+}
+
+async fn admit(gate: &Gate, parts: &mut Parts) -> Result<Caller, Failure> {
+    let caller = identify(&gate.app, &parts.headers)?;
+    let address = parts.extensions.get::<Peer>().map_or(IpAddr::from([0, 0, 0, 0]), |peer| peer.0.ip());
+    gate.app.rates.check(caller.as_ref(), address).map_err(Failure::rate_limited)?;
+    if gate.access == Access::Public {
+        return Ok(caller.unwrap_or_else(Caller::local));
+    }
+    let caller = caller.ok_or_else(Failure::unauthenticated)?;
+    // On a server without tokens everybody is everybody, runners included.
+    if caller.token.is_none() {
+        return Ok(caller);
+    }
+    if !gate.access.allows(caller.role) {
+        return Err(Failure::forbidden(format!("a token of role {} may not do this", caller.role)));
+    }
+    if gate.access == Access::OwnRunner {
+        let (_, named) = path_name(parts, &gate.app).await?;
+        if caller.runner.as_ref().is_none_or(|own| own.as_str() != named) {
+            return Err(Failure::forbidden("a runner's token is for its own runner only"));
+        }
+    }
+    Ok(caller)
+}
+
+/// Who asks: nobody, if the server has tokens and none was sent. A token that is wrong is never nobody.
+fn identify(app: &App, headers: &HeaderMap) -> Result<Option<Caller>, Failure> {
+    let sent = headers.get(header::AUTHORIZATION);
+    if app.tokens.is_empty() {
+        check_host(headers)?;
+        return Ok(Some(Caller::local()));
+    }
+    let Some(sent) = sent else { return Ok(None) };
+    let bearer = sent.to_str().ok().and_then(|value| value.split_once(' '));
+    let secret = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, secret)| secret.trim());
+    let caller = secret.and_then(|secret| app.tokens.bearer(secret, clock::now()));
+    caller.map(Some).ok_or_else(Failure::unauthenticated)
+}
+
+/// Without tokens only this machine may ask. A web page from elsewhere must not do it through somebody's browser: its
+/// requests carry the name of its own host, or an origin.
+fn check_host(headers: &HeaderMap) -> Result<(), Failure> {
+    let refuse = |what: &str| {
+        let detail = format!(
+            "a server without tokens answers only to loopback names, and this request says {what}; make a token first"
+        );
+        Err(Failure::new(StatusCode::FORBIDDEN, "not_loopback", detail))
+    };
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    if let Some(host) = text(header::HOST)
+        && !is_loopback(host)
+    {
+        return refuse(&format!("Host: {host}"));
+    }
+    if let Some(origin) = text(header::ORIGIN)
+        && !origin.split_once("://").is_some_and(|(_, host)| is_loopback(host))
+    {
+        return refuse(&format!("Origin: {origin}"));
+    }
+    Ok(())
+}
+
+fn is_loopback(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// What every answer carries, and every request is counted by.
+pub async fn account(State(app): State<App>, request: Request, next: Next) -> Response {
+    let begun = Instant::now();
+    let method = request.method().clone();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let mut response = next.run(request).await;
+    response.headers_mut().insert(REVISION_HEADER, HeaderValue::from(app.views.revision().get()));
+    let route = route.as_ref().map_or("other", MatchedPath::as_str);
+    app.views.metrics.answered(method.as_str(), route, response.status().as_u16(), begun.elapsed());
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_has_many_names_and_others_have_none() {
+        for yes in ["localhost", "localhost:8080", "127.0.0.1:1", "127.8.9.1", "[::1]:80", "[::1]", "LOCALHOST:80"] {
+            assert!(is_loopback(yes), "{yes}");
+        }
+        for no in
+            ["", "example.org", "127.0.0.1.example.org", "localhost.example.org:80", "10.0.0.1:80", "[fe80::1]:80"]
+        {
+            assert!(!is_loopback(no), "{no}");
+        }
+    }
+}

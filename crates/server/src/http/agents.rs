@@ -1,0 +1,123 @@
+//! What agents do: report what is, and ask what should be.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use berth_core::{Answer, Command, Refusal, State as Core};
+use berth_domain::{DesiredSlot, DeviceUuid, Incarnation, Revision, RunnerId};
+use berth_wire as wire;
+use berth_wire::{DesiredQuery, ReportRequest};
+
+use super::App;
+use super::body::{Json, LargeJson, Named, Query};
+use super::problem::Failure;
+use crate::clock;
+use crate::views::LastReport;
+use crate::writer::Unavailable;
+
+/// Report what a runner has
+///
+/// Without an `incarnation` it registers; the answer numbers it. What the server does not know in a report is ignored.
+#[utoipa::path(put, path = "/runners/{id}/report", tag = "agents", params(("id" = wire::schema::RunnerId, Path)),
+    request_body = ReportRequest,
+    responses(
+        (status = 200, description = "Taken in", body = wire::ReportAnswer),
+        (status = 409, description = "Superseded, not registered, or older than what is known", body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn report(
+    State(app): State<App>,
+    Named(runner): Named<RunnerId>,
+    LargeJson(request): LargeJson<ReportRequest>,
+) -> Result<Json<wire::ReportAnswer>, Failure> {
+    let utilization = Arc::new(utilization(&request));
+    let report = Arc::new(request.into_report(runner.clone())?);
+    let command = Command::Report(Box::new((*report).clone()));
+    let (answer, revision) = app.writer.carry_out_and_read(command, |state, answer| (answer, state.revision())).await?;
+    let Answer::Reported { incarnation } = answer? else { return Err(Unavailable::Stopping.into()) };
+    app.views.note_report(runner, LastReport { received: clock::now(), report, utilization });
+    let cluster_id = app.views.cluster().ok_or(Unavailable::Stopping)?;
+    Ok(Json(wire::ReportAnswer { cluster_id, epoch: app.views.epoch(), revision, incarnation }))
+}
+
+fn utilization(request: &ReportRequest) -> Vec<(DeviceUuid, u8)> {
+    let one = |gpu: &wire::ReportedGpu| {
+        let percent = u8::try_from(gpu.utilization_percent?.min(100)).ok()?;
+        Some((DeviceUuid::physical(&gpu.uuid).ok()?, percent))
+    };
+    request.gpus.iter().filter_map(one).collect()
+}
+
+/// What a runner should run
+///
+/// A long poll: the answer comes once there is something newer than `after`, or when the wait is over. A slot that is
+/// not mentioned is kept.
+#[utoipa::path(get, path = "/runners/{id}/desired", tag = "agents",
+    params(("id" = wire::schema::RunnerId, Path), DesiredQuery),
+    responses(
+        (status = 200, description = "What it should run and stop", body = wire::Desired),
+        (status = 404, description = "No such runner", body = wire::Problem, content_type = "application/problem+json"),
+        (status = 409, description = "Superseded, or not registered", body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn desired(
+    State(app): State<App>,
+    Named(runner): Named<RunnerId>,
+    Query(query): Query<DesiredQuery>,
+) -> Result<Json<wire::Desired>, Failure> {
+    let poll = Poll { runner, incarnation: query.incarnation };
+    let first = poll.ask(&app).await?;
+    let known = query.after.filter(|_| query.epoch.is_none_or(|epoch| epoch == app.views.epoch()));
+    let (Some(after), Some(deadline)) = (known, app.deadline(query.wait)) else { return poll.answer(&app, first) };
+    if first.revision > after {
+        return poll.answer(&app, first);
+    }
+    let look = || poll.is_over(&app, after).then_some(());
+    let waiting = app.views.runner_waiters.wait_until(&poll.runner, deadline, look);
+    if app.unless_stopping(waiting).await.is_none() {
+        return poll.answer(&app, first);
+    }
+    let then = poll.ask(&app).await?;
+    poll.answer(&app, then)
+}
+
+/// An agent that asks.
+struct Poll {
+    runner: RunnerId,
+    incarnation: Incarnation,
+}
+
+/// What a runner should run, as of a revision.
+struct Wish {
+    revision: Revision,
+    slots: Vec<DesiredSlot>,
+}
+
+impl Poll {
+    /// Says that the agent lives, and reads what it should run.
+    async fn ask(&self, app: &App) -> Result<Wish, Failure> {
+        let command = Command::Poll { runner: self.runner.clone(), incarnation: self.incarnation };
+        let runner = self.runner.clone();
+        let look = move |state: &Core, answer: Result<Answer, Refusal>| {
+            answer?;
+            let revision = state.runner(&runner).map(|view| view.desired).unwrap_or_default();
+            Ok::<Wish, Refusal>(Wish { revision, slots: state.desired(&runner) })
+        };
+        Ok(app.writer.carry_out_and_read(command, look).await??)
+    }
+
+    /// Whether there is something to say: newer slots, a newer agent, or no runner at all.
+    fn is_over(&self, app: &App, after: Revision) -> bool {
+        let view = app.views.runner(&self.runner);
+        view.is_none_or(|view| view.desired > after || view.incarnation != self.incarnation)
+    }
+
+    fn answer(&self, app: &App, wish: Wish) -> Result<Json<wire::Desired>, Failure> {
+        let cluster_id = app.views.cluster().ok_or(Unavailable::Stopping)?;
+        Ok(Json(wire::Desired {
+            cluster_id,
+            epoch: app.views.epoch(),
+            revision: wish.revision,
+            slots: wish.slots.into_iter().map(Into::into).collect(),
+            requests: Vec::new(),
+        }))
+    }
+}

@@ -1,0 +1,131 @@
+//! What comes in: bodies, queries and paths, refused by name where they are wrong.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use berth_wire::{Invalid, body};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::App;
+use super::problem::Failure;
+
+/// A JSON body of a request, or of an answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Json<T>(pub T);
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        match serde_json::to_vec(&self.0) {
+            Ok(bytes) => ([(header::CONTENT_TYPE, "application/json")], bytes).into_response(),
+            Err(error) => {
+                Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", error.to_string()).into_response()
+            }
+        }
+    }
+}
+
+impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Failure> {
+        let limit = usize::try_from(app.limits.body.get()).unwrap_or(usize::MAX);
+        read(request, limit, app).await.map(Self)
+    }
+}
+
+/// A report of an agent: it may be larger than what people and gateways send.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LargeJson<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<App> for LargeJson<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Failure> {
+        let limit = usize::try_from(app.limits.report.get()).unwrap_or(usize::MAX);
+        read(request, limit, app).await.map(Self)
+    }
+}
+
+async fn read<T: DeserializeOwned>(request: Request, limit: usize, app: &App) -> Result<T, Failure> {
+    check_media_type(request.headers())?;
+    let patience = Duration::from_millis(app.limits.body_timeout.millis());
+    let collected = tokio::time::timeout(patience, collect(request.into_body(), limit)).await;
+    let late = |_| Failure::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body did not arrive in time");
+    Ok(body::read(&collected.map_err(late)??)?)
+}
+
+async fn collect(body: Body, limit: usize) -> Result<axum::body::Bytes, Failure> {
+    let collected = Limited::new(body, limit).collect().await.map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            let detail = format!("a body here has at most {limit} bytes");
+            Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
+        } else {
+            Failure::new(StatusCode::BAD_REQUEST, "body_cut_off", "the body ended before it was complete")
+        }
+    })?;
+    Ok(collected.to_bytes())
+}
+
+fn check_media_type(headers: &HeaderMap) -> Result<(), Failure> {
+    let sent = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = sent.split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    let detail = format!("send JSON, with Content-Type: application/json (this was {sent:?})");
+    Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail))
+}
+
+/// The query of a request. An unknown parameter is an error: a typo must not be ignored.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Query<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequestParts<App> for Query<T> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Failure> {
+        let text = parts.uri.query().unwrap_or_default();
+        let pairs = serde_urlencoded::Deserializer::new(form(text));
+        serde_path_to_error::deserialize(pairs).map(Self).map_err(|error| {
+            let field = error.path().to_string();
+            let detail = error.into_inner().to_string();
+            let named = detail.split('`').nth(1).filter(|_| field == ".").unwrap_or(&field).to_owned();
+            Failure::from(Invalid::new(named, detail))
+        })
+    }
+}
+
+fn form(text: &str) -> form_urlencoded::Parse<'_> {
+    form_urlencoded::parse(text.as_bytes())
+}
+
+/// The one name in a path, percent-decoded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Named<T>(pub T);
+
+impl<T> FromRequestParts<App> for Named<T>
+where
+    T: std::str::FromStr,
+    T::Err: std::fmt::Display,
+{
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Failure> {
+        let (name, text) = path_name(parts, app).await?;
+        text.parse().map(Self).map_err(|error: T::Err| Invalid::new(name, error.to_string()).into())
+    }
+}
+
+/// The one parameter of a path: what it is called, and what it says.
+pub(super) async fn path_name(parts: &mut Parts, app: &App) -> Result<(String, String), Failure> {
+    let refuse = |error: &dyn std::fmt::Display| Failure::from(Invalid::new("path", error.to_string()));
+    let params = RawPathParams::from_request_parts(parts, app).await.map_err(|error| refuse(&error))?;
+    let found = params.iter().next().map(|(name, text)| (name.to_owned(), text.to_owned()));
+    found.ok_or_else(|| refuse(&"a name is missing"))
+}

@@ -1,0 +1,100 @@
+//! The catalogue of models.
+
+use axum::Extension;
+use axum::extract::{OriginalUri, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use berth_core::Command;
+use berth_core::view::ModelView;
+use berth_domain::{ModelName, ModelRevision};
+use berth_wire as wire;
+use berth_wire::{FitQuery, ModelRequest, PageQuery};
+use std::sync::Arc;
+
+use super::App;
+use super::body::{Json, Named, Query};
+use super::listing::Page;
+use super::problem::Failure;
+use crate::clock;
+use crate::present;
+use crate::trust::Caller;
+
+/// List models
+#[utoipa::path(get, path = "/models", tag = "models", params(PageQuery),
+    responses((status = 200, description = "Models by name", body = Vec<wire::Model>)))]
+pub(super) async fn list(State(app): State<App>, uri: OriginalUri, Query(page): Query<PageQuery>) -> Page<wire::Model> {
+    let seen = page.after.map(|after| move |view: &Arc<ModelView>| view.name.as_str() == after);
+    Page::of(app.views.models(), page.limit, seen, &uri, |view| view.name.to_string()).map(|view| present::model(&view))
+}
+
+/// Look at a model
+#[utoipa::path(get, path = "/models/{name}", tag = "models", params(("name" = wire::schema::ModelName, Path)),
+    responses(
+        (status = 200, description = "The model", body = wire::Model),
+        (status = 404, description = "No such model", body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn show(State(app): State<App>, Named(name): Named<ModelName>) -> Result<Json<wire::Model>, Failure> {
+    let view = app.views.model(&name).ok_or_else(|| Failure::unknown("model", &name))?;
+    Ok(Json(present::model(&view)))
+}
+
+/// Add or change a model
+///
+/// A changed model is a new revision: slots of the old one take no new leases. The same model again changes nothing.
+#[utoipa::path(put, path = "/models/{name}", tag = "models", params(("name" = wire::schema::ModelName, Path)),
+    request_body = ModelRequest,
+    responses(
+        (status = 200, description = "Changed, or as it was", body = wire::Model),
+        (status = 201, description = "Added", body = wire::Model),
+    ))]
+pub(super) async fn put(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(name): Named<ModelName>,
+    Json(request): Json<ModelRequest>,
+) -> Result<Response, Failure> {
+    let spec = request.into_spec(name.clone())?;
+    let known = app.views.model(&name).is_some();
+    app.operate(&caller, "put_model", &name, None, Command::PutModel { spec: Box::new(spec) }).await?;
+    let view = app.views.model(&name).ok_or_else(|| Failure::unknown("model", &name))?;
+    let status = if known || view.revision > ModelRevision::new(1) { StatusCode::OK } else { StatusCode::CREATED };
+    Ok((status, Json(present::model(&view))).into_response())
+}
+
+/// Remove a model
+///
+/// Its leases finish; its slots stop once they are idle.
+#[utoipa::path(delete, path = "/models/{name}", tag = "models", params(("name" = wire::schema::ModelName, Path)),
+    responses(
+        (status = 204, description = "Removed"),
+        (status = 404, description = "No such model", body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn remove(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(name): Named<ModelName>,
+) -> Result<StatusCode, Failure> {
+    app.operate(&caller, "delete_model", &name, None, Command::DeleteModel { model: name.clone() }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Would it fit?
+///
+/// A dry run: where a slot of this model would go now, and who would be evicted for it. Nothing is done.
+#[utoipa::path(post, path = "/models/{name}/fit", tag = "models",
+    params(("name" = wire::schema::ModelName, Path), FitQuery),
+    responses(
+        (status = 200, description = "What would be decided", body = wire::Fit),
+        (status = 404, description = "No such model", body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn fit(
+    State(app): State<App>,
+    Named(name): Named<ModelName>,
+    Query(query): Query<FitQuery>,
+) -> Result<Json<wire::Fit>, Failure> {
+    let kind = query.kind.unwrap_or_default();
+    let (model, now) = (name.clone(), clock::now());
+    let report = app.writer.read(move |state| state.fit(&model, kind, now)).await?;
+    let report = report.ok_or_else(|| Failure::unknown("model", &name))?;
+    Ok(Json(present::fit(kind, &report)))
+}

@@ -1,0 +1,79 @@
+//! HTTP: the door. A request becomes a command or a look at a view; an answer becomes JSON.
+//!
+//! [`router`] has the whole API on one screen. A file for each resource holds its handlers; [`problem`] is the only
+//! place that knows HTTP statuses of errors; [`access`] lets callers pass or not.
+
+pub mod access;
+mod admin;
+mod agents;
+mod body;
+mod catalogue;
+mod events;
+mod fleet;
+mod health;
+mod listing;
+mod openapi;
+pub mod problem;
+pub mod router;
+mod scheduler;
+mod slots;
+mod workloads;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use berth_core::{Answer, Command};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::config::LimitsConfig;
+use crate::logging::LogLevel;
+use crate::trust::audit::Audit;
+use crate::trust::rates::Rates;
+use crate::trust::tokens::Tokens;
+use crate::views::Views;
+use crate::writer::Writer;
+use problem::Failure;
+
+/// What handlers work with.
+#[derive(Clone, Debug)]
+pub struct App {
+    /// The way to change anything.
+    pub writer: Writer,
+    /// What is published.
+    pub views: Arc<Views>,
+    /// Who may do what.
+    pub tokens: Arc<Tokens>,
+    /// Who did what.
+    pub audit: Arc<Audit>,
+    /// Who may send how much.
+    pub rates: Arc<Rates>,
+    /// What a client may use up.
+    pub limits: Arc<LimitsConfig>,
+    /// What is logged.
+    pub log_level: LogLevel,
+    /// Becomes true when the server shuts down: nobody is kept waiting then.
+    pub stopping: watch::Receiver<bool>,
+}
+
+impl App {
+    /// Carries out a command; a refusal becomes a problem.
+    async fn carry_out(&self, command: Command) -> Result<Answer, Failure> {
+        Ok(self.writer.carry_out(command).await??)
+    }
+
+    /// When a wait of this length ends, by the longest that is allowed.
+    fn deadline(&self, wait: Option<berth_wire::TimeSpan>) -> Option<Instant> {
+        let wait = wait?.0.min(self.limits.wait);
+        Some(Instant::now() + Duration::from_millis(wait.millis()))
+    }
+
+    /// Waits for `waiting`, but not into a shutdown.
+    async fn unless_stopping<T>(&self, waiting: impl Future<Output = Option<T>>) -> Option<T> {
+        let mut stopping = self.stopping.clone();
+        tokio::select! {
+            answer = waiting => answer,
+            _ = stopping.wait_for(|stopping| *stopping) => None,
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Errors as RFC 9457 problems. The only place that knows which status an error has; `docs/API.md` lists the codes.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use berth_core::Refusal;
+use berth_wire::{BodyError, Invalid, PROBLEM_MEDIA_TYPE, Problem};
+
+use crate::trust::tokens::TokenError;
+use crate::writer::Unavailable;
+
+/// A request that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure(pub Box<Problem>);
+
+impl Failure {
+    /// A status, a stable code and what to do about it.
+    #[must_use]
+    pub fn new(status: StatusCode, code: &str, detail: impl Into<String>) -> Self {
+        let title = status.canonical_reason().unwrap_or("Error");
+        Self(Box::new(Problem::new(status.as_u16(), code, title, detail)))
+    }
+
+    /// With the field that is wrong.
+    #[must_use]
+    pub fn field(self, field: impl Into<String>) -> Self {
+        Self(Box::new(self.0.with_field(field)))
+    }
+
+    /// With a time to try again.
+    #[must_use]
+    pub fn retry_after(self, millis: u64) -> Self {
+        Self(Box::new(self.0.with_retry_after_ms(millis)))
+    }
+
+    /// Nothing of that name.
+    #[must_use]
+    pub fn unknown(what: &str, id: impl std::fmt::Display) -> Self {
+        Self::new(StatusCode::NOT_FOUND, &format!("unknown_{what}"), format!("no {what} {id}"))
+    }
+
+    /// Nobody knows who asks.
+    #[must_use]
+    pub fn unauthenticated() -> Self {
+        let detail = "send a token: Authorization: Bearer berth_...; an admin makes one with `berth token create`";
+        Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", detail)
+    }
+
+    /// They may not.
+    #[must_use]
+    pub fn forbidden(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
+    }
+
+    /// Too many requests.
+    #[must_use]
+    pub fn rate_limited(wait: std::time::Duration) -> Self {
+        let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
+        let detail =
+            "this client sends more requests than it may; slow down, or ask for a higher limits.requests_per_second";
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", detail).retry_after(millis)
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = serde_json::to_vec(&self.0).unwrap_or_default();
+        let mut response = (status, body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_MEDIA_TYPE));
+        if let Some(millis) = self.0.retry_after_ms {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(millis.div_ceil(1000).max(1)));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let status = match &refusal {
+            Refusal::UnknownModel(_)
+            | Refusal::UnknownWorkload(_)
+            | Refusal::UnknownRunner(_)
+            | Refusal::UnknownDevice(_)
+            | Refusal::UnknownSlot(_) => StatusCode::NOT_FOUND,
+            Refusal::Unplaceable { .. }
+            | Refusal::InvalidModel(_)
+            | Refusal::Implausible(_)
+            | Refusal::ReasonMissing => StatusCode::UNPROCESSABLE_ENTITY,
+            Refusal::QueueFull(_) => StatusCode::TOO_MANY_REQUESTS,
+            Refusal::NotStarted => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::WorkloadIdTaken(_)
+            | Refusal::KeyReused(_)
+            | Refusal::WorkloadEnded(_)
+            | Refusal::StaleAttempt { .. }
+            | Refusal::NotRunning(_)
+            | Refusal::Superseded { .. }
+            | Refusal::NotRegistered { .. }
+            | Refusal::OldBoot { .. }
+            | Refusal::OldReport { .. }
+            | Refusal::MachineChanged { .. }
+            | Refusal::RunnerInUse(_)
+            | Refusal::WrongSlotState { .. }
+            | Refusal::OtherCluster(_) => StatusCode::CONFLICT,
+        };
+        let failure = Self::new(status, refusal.code(), refusal.to_string());
+        match refusal {
+            Refusal::QueueFull(_) => failure.retry_after(1000),
+            Refusal::ReasonMissing => failure.field("reason"),
+            _ => failure,
+        }
+    }
+}
+
+impl From<Unavailable> for Failure {
+    fn from(unavailable: Unavailable) -> Self {
+        let (code, retry) = match unavailable {
+            Unavailable::NoRoom => ("no_space", 5000),
+            Unavailable::Busy => ("busy", 100),
+            Unavailable::Stopping => ("stopping", 1000),
+        };
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, code, unavailable.to_string()).retry_after(retry)
+    }
+}
+
+impl From<Invalid> for Failure {
+    fn from(invalid: Invalid) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_field", invalid.to_string()).field(invalid.field)
+    }
+}
+
+impl From<BodyError> for Failure {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::Malformed(_) => Self::new(StatusCode::BAD_REQUEST, "malformed_json", error.to_string()),
+            BodyError::Invalid(invalid) => invalid.into(),
+        }
+    }
+}
+
+impl From<TokenError> for Failure {
+    fn from(error: TokenError) -> Self {
+        let (status, code) = match &error {
+            TokenError::Unknown(_) => (StatusCode::NOT_FOUND, "unknown_token"),
+            TokenError::NoAdmin => (StatusCode::CONFLICT, "no_admin_left"),
+            TokenError::NameTaken(_) => (StatusCode::CONFLICT, "name_taken"),
+            TokenError::File { .. } | TokenError::Damaged { .. } | TokenError::Random(_) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "tokens_unavailable")
+            }
+        };
+        Self::new(status, code, error.to_string())
+    }
+}

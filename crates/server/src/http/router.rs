@@ -1,0 +1,151 @@
+//! The whole API on one screen: every route, and what it asks of its caller.
+
+use axum::Router;
+use axum::http::{StatusCode, Uri};
+use axum::middleware::{from_fn_with_state, map_response};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use tower::ServiceBuilder;
+use tower_http::catch_panic::CatchPanicLayer;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::access::{Gate, account, guard};
+use super::problem::Failure;
+use super::{App, admin, agents, catalogue, events, fleet, health, openapi, scheduler, slots, workloads};
+use crate::trust::Access;
+
+/// Routes below `/api/v1`, by what they ask of their caller.
+fn versioned() -> [(Access, OpenApiRouter<App>); 5] {
+    let public = OpenApiRouter::new().routes(routes!(health::version));
+    let read = OpenApiRouter::new()
+        .routes(routes!(workloads::list))
+        .routes(routes!(workloads::show))
+        .routes(routes!(workloads::explain))
+        .routes(routes!(catalogue::list))
+        .routes(routes!(catalogue::show))
+        .routes(routes!(catalogue::fit))
+        .routes(routes!(fleet::list))
+        .routes(routes!(fleet::show))
+        .routes(routes!(fleet::status));
+    let submit = OpenApiRouter::new()
+        .routes(routes!(workloads::submit))
+        .routes(routes!(workloads::cancel))
+        .routes(routes!(workloads::heartbeat))
+        .routes(routes!(workloads::complete));
+    let operate = OpenApiRouter::new()
+        .routes(routes!(catalogue::put))
+        .routes(routes!(catalogue::remove))
+        .routes(routes!(fleet::cordon))
+        .routes(routes!(fleet::uncordon))
+        .routes(routes!(fleet::drain))
+        .routes(routes!(fleet::forget))
+        .routes(routes!(fleet::cordon_device))
+        .routes(routes!(fleet::uncordon_device))
+        .routes(routes!(admin::create_token))
+        .routes(routes!(admin::list_tokens))
+        .routes(routes!(admin::revoke_token))
+        .routes(routes!(admin::audit))
+        .routes(routes!(admin::log_level))
+        .routes(routes!(admin::set_log_level));
+    let own_runner = OpenApiRouter::new().routes(routes!(agents::report)).routes(routes!(agents::desired));
+    [
+        (Access::Public, public),
+        (Access::Read, read),
+        (Access::Submit, submit),
+        (Access::Operate, operate),
+        (Access::OwnRunner, own_runner),
+    ]
+}
+
+/// Routes for people with curl: below `/api/v1`, and without it too.
+fn scheduling() -> [(Access, OpenApiRouter<App>); 2] {
+    let read = OpenApiRouter::new()
+        .routes(routes!(slots::list))
+        .routes(routes!(slots::show))
+        .routes(routes!(scheduler::decisions))
+        .routes(routes!(scheduler::queue))
+        .routes(routes!(scheduler::ledger))
+        .routes(routes!(scheduler::demand))
+        .routes(routes!(events::follow));
+    let operate = OpenApiRouter::new().routes(routes!(slots::stop)).routes(routes!(slots::force_release));
+    [(Access::Read, read), (Access::Operate, operate)]
+}
+
+/// Routes of the server itself.
+fn unversioned() -> [(Access, OpenApiRouter<App>); 2] {
+    let public = OpenApiRouter::new().routes(routes!(health::healthz)).routes(routes!(health::readyz));
+    let read = OpenApiRouter::new().routes(routes!(health::metrics));
+    [(Access::Public, public), (Access::Read, read)]
+}
+
+/// Every route behind its gate, and the description of all of them.
+fn assemble(app: &App) -> (Router<App>, OpenApi) {
+    let gated = |groups: &mut dyn Iterator<Item = (Access, OpenApiRouter<App>)>| {
+        groups.fold(OpenApiRouter::new(), |all, (access, routes)| {
+            let gate = Gate { app: app.clone(), access };
+            all.merge(openapi::describe(routes, access).route_layer(from_fn_with_state(gate, guard)))
+        })
+    };
+    let below_prefix = gated(&mut versioned().into_iter().chain(scheduling()));
+    let described = gated(&mut unversioned().into_iter()).nest("/api/v1", below_prefix);
+    let (routes, description) = described.split_for_parts();
+    let (short, _) = gated(&mut scheduling().into_iter()).split_for_parts();
+    (routes.merge(short), openapi::finish(description))
+}
+
+/// The description of the API, as it is served.
+#[must_use]
+pub fn description(app: &App) -> OpenApi {
+    assemble(app).1
+}
+
+/// The server's routes.
+pub fn router(app: App) -> Router {
+    let (routes, description) = assemble(&app);
+    let gate = |access| from_fn_with_state(Gate { app: app.clone(), access }, guard);
+    let documents = openapi::documents(description).route_layer(gate(Access::Public));
+    // What is not there is shown to nobody who may not look.
+    let nothing = any(not_found).layer(gate(Access::Read));
+    routes
+        .merge(documents)
+        .fallback_service(nothing.with_state(app.clone()))
+        .method_not_allowed_fallback(wrong_method)
+        .layer(
+            ServiceBuilder::new()
+                .layer(from_fn_with_state(app.clone(), account))
+                .layer(CatchPanicLayer::custom(panicked))
+                .layer(map_response(harden)),
+        )
+        .with_state(app)
+}
+
+async fn not_found(uri: Uri) -> Failure {
+    let detail = format!("nothing at {}: see /docs for what there is", uri.path());
+    Failure::new(StatusCode::NOT_FOUND, "unknown_route", detail)
+}
+
+async fn wrong_method() -> Failure {
+    Failure::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "wrong_method",
+        "not with this method: the Allow header names those that work",
+    )
+}
+
+fn panicked(_: Box<dyn std::any::Any + Send + 'static>) -> Response {
+    Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "a bug in the server: its log says more")
+        .into_response()
+}
+
+/// What a browser must not do with an answer.
+async fn harden(mut response: Response) -> Response {
+    use axum::http::HeaderValue;
+    use axum::http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS};
+    let headers = response.headers_mut();
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}

@@ -1,0 +1,38 @@
+//! The service around the core: a durable HTTP API that gateways, agents and people use.
+//!
+//! It promises to lose nothing that it has acknowledged, and to show nothing that it could still lose. It decides
+//! nothing: whatever changes the state is a command, and the core says what comes of it.
+//!
+//! ```text
+//! HTTP body -> wire type -> Command -> writer: engine (decide, apply) -> journal (durable) -> views -> answer
+//! ```
+//!
+//! | room | purpose |
+//! | --- | --- |
+//! | [`http`] | the door: routes, access, bodies, problems |
+//! | [`writer`] | the one thread that owns the state |
+//! | [`engine`] | the step itself, apart from threads, sockets, files and clocks |
+//! | [`views`] | what is published: rows, waiters, decisions, events, numbers |
+//! | [`present`] | what the core shows, as what the API says |
+//! | [`trust`] | tokens, rates, the audit log |
+//! | [`compact`] | snapshots, made beside the writer |
+//! | [`scribe`] | the log of decisions, written beside the writer |
+//! | [`serve`] | sockets, TLS, limits, shutdown |
+//! | [`config`] | what an operator may choose |
+
+mod clock;
+pub mod compact;
+pub mod config;
+pub mod engine;
+pub mod http;
+pub mod logging;
+pub mod present;
+mod run;
+pub mod scribe;
+pub mod serve;
+mod tls;
+pub mod trust;
+pub mod views;
+pub mod writer;
+
+pub use run::{RunError, Server};

@@ -1,0 +1,125 @@
+//! What was decided and why.
+
+use berth_core::view::WorkloadView;
+use berth_core::{CountVerdict, Outcome, Report, Verdict};
+use berth_domain::WorkloadKind;
+use berth_wire as wire;
+
+use super::{memory, phase};
+use crate::views::history::Decided;
+
+/// The stable code of what a device said.
+#[must_use]
+pub fn verdict_code(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Chosen => "chosen",
+        Verdict::RanksLower => "ranks_lower",
+        Verdict::Short { .. } => "short",
+        Verdict::Exclusive => "exclusive",
+        Verdict::NotWhole => "not_whole",
+        Verdict::Closed(why) => why.code(),
+    }
+}
+
+/// A decision on record.
+#[must_use]
+pub fn decision(decided: &Decided) -> wire::Decision {
+    wire::Decision {
+        id: decided.id,
+        time: wire::Time(decided.report.time),
+        revision: decided.revision,
+        workload_id: decided.report.workload,
+        judgement: judgement(&decided.report),
+        duration_us: u64::try_from(decided.duration.as_micros()).unwrap_or(u64::MAX),
+    }
+}
+
+/// The answer to a dry run.
+#[must_use]
+pub fn fit(kind: WorkloadKind, report: &Report) -> wire::Fit {
+    wire::Fit { kind, judgement: judgement(report) }
+}
+
+/// Why a workload is where it is.
+#[must_use]
+pub fn explanation(view: &WorkloadView, report: &Report, decisions: Vec<wire::Decision>) -> wire::Explanation {
+    wire::Explanation {
+        workload_id: view.id,
+        state: view.state.into(),
+        position: view.position.map(|position| position as u64),
+        created: wire::Time(view.created),
+        judgement: judgement(report),
+        decisions,
+    }
+}
+
+fn judgement(report: &Report) -> wire::Judgement {
+    let outcome = match report.outcome {
+        Outcome::Reused => wire::Outcome::Reused,
+        Outcome::Placed => wire::Outcome::Placed,
+        Outcome::Waiting(_) => wire::Outcome::Waiting,
+        Outcome::Refused(_) => wire::Outcome::Refused,
+    };
+    wire::Judgement {
+        model: report.model.clone(),
+        outcome,
+        code: report.outcome.code().to_owned(),
+        text: report.to_string(),
+        runner_id: report.runner.clone(),
+        slot_id: report.slot,
+        placement: report.placement,
+        gpu_counts: report.gpu_counts.iter().map(count).collect(),
+        devices: report.devices.iter().map(row).collect(),
+        evictions: report.evictions.iter().map(eviction).collect(),
+        counts: report.excluded.iter().map(|(why, many)| (why.code().to_owned(), *many)).collect(),
+        runners: report.runners,
+        examined: report.examined,
+        help: report.help.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn count(tried: &berth_core::CountTried) -> wire::CountTried {
+    let verdict = match tried.verdict {
+        CountVerdict::Chosen => "chosen",
+        CountVerdict::NoRoom => "no_room",
+        CountVerdict::NeverFits => "never_fits",
+        CountVerdict::NotNeeded => "not_needed",
+    };
+    wire::CountTried { count: tried.count, needed_bytes: tried.needed, verdict: verdict.to_owned() }
+}
+
+fn row(row: &berth_core::DeviceRow) -> wire::DeviceRow {
+    let missing = match row.verdict {
+        Verdict::Short { missing } => Some(missing),
+        _ => None,
+    };
+    let claim = |claim: &berth_core::ClaimRow| wire::RowClaim {
+        slot_id: claim.slot,
+        model: claim.model.clone(),
+        state: claim.state,
+        age_ms: claim.for_how_long.millis(),
+        phase: phase(claim.phase),
+        bytes: claim.bytes,
+        busy: claim.busy,
+    };
+    wire::DeviceRow {
+        uuid: row.uuid.clone(),
+        runner_id: row.runner.clone(),
+        index: row.index,
+        before: memory(row.before),
+        after: row.after.map(memory),
+        needed_bytes: row.needed,
+        verdict: verdict_code(&row.verdict).to_owned(),
+        missing_bytes: missing,
+        claims: row.claims.iter().map(claim).collect(),
+    }
+}
+
+fn eviction(eviction: &berth_core::Eviction) -> wire::Eviction {
+    wire::Eviction {
+        slot_id: eviction.slot,
+        model: eviction.model.clone(),
+        bytes: eviction.bytes,
+        idle_ms: eviction.idle.millis(),
+    }
+}

@@ -1,0 +1,223 @@
+//! Runners, devices, hosts and slots.
+
+use std::sync::Arc;
+
+use berth_core::view::{DeviceView, HostView, RunnerView, SlotView};
+use berth_core::{Admission, Liveness, Phase};
+use berth_domain::{DeviceUuid, GpuReport, ReportedState, RunnerReport, SlotReport, Timestamp};
+use berth_wire as wire;
+
+use super::reason::failure;
+use super::{cpu, memory, phase, stop_reason};
+use crate::views::LastReport;
+
+/// A slot; `device` finds the devices of its claims.
+#[must_use]
+pub fn slot(view: &SlotView, device: impl Fn(&DeviceUuid) -> Option<Arc<DeviceView>>) -> wire::Slot {
+    let gpus = view.gpus.iter().map(|(uuid, bytes, observed)| {
+        let device = device(uuid);
+        let claims = device.iter().flat_map(|device| &device.claims);
+        let claim = claims.into_iter().find(|claim| claim.slot == view.id).map(|claim| claim.phase);
+        let seats = device.iter().flat_map(|device| &device.runners);
+        wire::SlotGpu {
+            uuid: uuid.clone(),
+            index: seats.into_iter().find(|(runner, _)| *runner == view.runner).map(|(_, index)| *index),
+            bytes: *bytes,
+            phase: phase(claim.unwrap_or(Phase::Held)),
+            observed_bytes: *observed,
+        }
+    });
+    let failed = view.failure.map(|why| wire::Reason::new(why.code(), failure(why)));
+    wire::Slot {
+        id: view.id,
+        generation: view.generation,
+        model: view.model.clone(),
+        model_revision: view.revision,
+        runner_id: view.runner.clone(),
+        state: view.state,
+        since: wire::Time(view.since),
+        gpu_allocation: wire::GpuAllocation::new(gpus.collect()),
+        endpoint: view.endpoint.clone(),
+        active: view.active,
+        concurrency: view.concurrency,
+        created: wire::Time(view.created),
+        idle_since: view.idle_since.map(wire::Time),
+        reason: view.stop_reason.map(stop_reason).or(failed),
+        stalled: view.stalled,
+    }
+}
+
+/// A device and its ledger.
+#[must_use]
+pub fn device(view: &DeviceView) -> wire::DeviceLedger {
+    wire::DeviceLedger {
+        runner_ids: view.runners.iter().map(|(runner, _)| runner.clone()).collect(),
+        uuid: view.uuid.clone(),
+        index: view.runners.first().map(|(_, index)| *index),
+        name: view.name.clone(),
+        parent_uuid: view.parent.clone(),
+        replicas: view.replicas,
+        balance: memory(view.balance),
+        state: device_state(view),
+        overcommitted: view.overcommitted,
+        sizes_differ: view.sizes_differ,
+        attributed: view.attributed,
+        claims: view
+            .claims
+            .iter()
+            .map(|claim| wire::DeviceClaim { slot_id: claim.slot, phase: phase(claim.phase), bytes: claim.bytes })
+            .collect(),
+    }
+}
+
+fn device_state(view: &DeviceView) -> wire::DeviceState {
+    view.closed.and_then(|why| wire::DeviceState::of_word(why.code())).unwrap_or(wire::DeviceState::Open)
+}
+
+/// A machine's CPU and RAM.
+#[must_use]
+pub fn host(view: &HostView) -> wire::HostLedger {
+    wire::HostLedger {
+        machine_id: view.machine.clone(),
+        runner_ids: view.runners.clone(),
+        cpu: cpu(view.cpu),
+        ram: memory(view.ram),
+    }
+}
+
+/// A runner as the server holds it.
+#[must_use]
+pub fn runner(view: &RunnerView) -> wire::Runner {
+    let (admission, deadline) = match view.admission {
+        Admission::Open => (wire::RunnerAdmission::Open, None),
+        Admission::Cordoned => (wire::RunnerAdmission::Cordoned, None),
+        Admission::Draining { deadline, .. } => (wire::RunnerAdmission::Draining, deadline),
+        Admission::Drained => (wire::RunnerAdmission::Drained, None),
+        Admission::Forgotten => (wire::RunnerAdmission::Forgotten, None),
+    };
+    let traits = view.traits.as_deref();
+    wire::Runner {
+        id: view.id.clone(),
+        machine_id: view.machine.clone(),
+        incarnation: view.incarnation,
+        state: runner_state(view.liveness),
+        admission,
+        pool: traits.map_or_else(berth_domain::PoolName::default_pool, |traits| traits.pool.clone()),
+        labels: traits.map(|traits| traits.labels.clone()).unwrap_or_default(),
+        runtimes: traits.map(|traits| traits.runtimes.clone()).unwrap_or_default(),
+        version: traits.map(|traits| traits.version.to_string()).unwrap_or_default(),
+        address: traits.map(|traits| traits.address.to_string()).unwrap_or_default(),
+        host: traits.map(|traits| traits.host.into()).unwrap_or_default(),
+        reported: view.reported,
+        last_seen: Some(wire::Time(view.last_seen)),
+        gpus: view.devices.clone(),
+        disputed: view.disputed.clone(),
+        slots: view.slots.clone(),
+        deadline: deadline.map(wire::Time),
+        desired_revision: view.desired,
+    }
+}
+
+fn runner_state(liveness: Liveness) -> wire::RunnerState {
+    match liveness {
+        Liveness::Ready => wire::RunnerState::Ready,
+        Liveness::Suspect => wire::RunnerState::Suspect,
+        Liveness::Lost => wire::RunnerState::Lost,
+    }
+}
+
+/// What a runner last reported, with the ledger of each of its physical GPUs beside it.
+#[must_use]
+pub fn status(
+    view: &RunnerView,
+    last: &LastReport,
+    ledger: impl Fn(&DeviceUuid) -> Option<Arc<DeviceView>>,
+    now: Timestamp,
+) -> wire::RunnerStatus {
+    let report: &RunnerReport = &last.report;
+    let mut gpus: Vec<wire::StatusGpu> = Vec::new();
+    for gpu in &report.gpus {
+        // Replicas are one GPU under several names.
+        match gpus.iter_mut().find(|known| known.uuid == gpu.uuid) {
+            Some(known) => known.replicas = known.replicas.saturating_add(1),
+            None => gpus.push(status_gpu(view, last, gpu, ledger(&gpu.uuid).as_deref())),
+        }
+    }
+    gpus.sort_by_key(|gpu| gpu.index);
+    wire::RunnerStatus {
+        id: view.id.clone(),
+        machine_id: report.machine.clone(),
+        boot_id: report.boot.clone(),
+        incarnation: view.incarnation,
+        sequence: report.sequence,
+        received: wire::Time(last.received),
+        age_ms: now.since(last.received).millis(),
+        state: runner_state(view.liveness),
+        version: report.version.to_string(),
+        host: report.host.into(),
+        gpus,
+        slots: report.slots.iter().map(reported_slot).collect(),
+    }
+}
+
+fn status_gpu(view: &RunnerView, last: &LastReport, gpu: &GpuReport, ledger: Option<&DeviceView>) -> wire::StatusGpu {
+    let disputed = view.disputed.contains(&gpu.uuid);
+    let ledger = ledger.filter(|_| !disputed);
+    let busy = last.utilization.iter().find(|(uuid, _)| *uuid == gpu.uuid).map(|(_, percent)| u32::from(*percent));
+    wire::StatusGpu {
+        uuid: gpu.uuid.clone(),
+        index: gpu.index,
+        name: gpu.name.clone(),
+        replicas: 1,
+        memory_total_bytes: gpu.memory_total,
+        memory_used_bytes: gpu.memory_used,
+        memory_reserved_bytes: gpu.memory_reserved,
+        utilization_percent: busy,
+        parent_uuid: gpu.parent.clone(),
+        health: gpu.health.into(),
+        ledger: ledger.map(|device| memory(device.balance)),
+        state: ledger.map_or(wire::DeviceState::Disputed, device_state),
+    }
+}
+
+fn reported_slot(slot: &SlotReport) -> wire::ReportedSlot {
+    use wire::ReportedSlotState as State;
+    let (state, exit_code, reason, evidence) = match &slot.state {
+        ReportedState::Starting => (State::Starting, None, None, None),
+        ReportedState::Ready => (State::Ready, None, None, None),
+        ReportedState::Stopping => (State::Stopping, None, None, None),
+        ReportedState::Failed(why) => (State::Failed, None, Some(why.code().to_owned()), None),
+        ReportedState::Exited { code } => (State::Exited, Some(*code), None, None),
+        ReportedState::Refused => (State::Refused, None, None, None),
+        ReportedState::Gone(seen) => {
+            let seen = wire::ReportedEvidence { tree_gone: seen.tree_gone, driver_clear: seen.driver_clear };
+            (State::Gone, None, None, Some(seen))
+        }
+    };
+    wire::ReportedSlot {
+        id: slot.id,
+        generation: slot.generation,
+        model: slot.model.clone(),
+        state,
+        endpoint: slot.endpoint.clone(),
+        pid: None,
+        claims: slot
+            .claims
+            .iter()
+            .map(|claim| wire::ReportedClaim { uuid: claim.uuid.to_string(), bytes: claim.bytes })
+            .collect(),
+        memory: slot
+            .memory
+            .iter()
+            .map(|memory| wire::ReportedMemory {
+                uuid: memory.uuid.to_string(),
+                used_bytes: memory.used,
+                peak_bytes: memory.peak,
+            })
+            .collect(),
+        exit_code,
+        reason,
+        detail: None,
+        evidence,
+    }
+}

@@ -1,0 +1,89 @@
+//! Reasons in words.
+
+use berth_core::{Cause, StopReason, Unplaceable, WaitReason};
+use berth_domain::FailureReason;
+use berth_wire::Reason;
+
+/// Why a workload waits.
+#[must_use]
+pub fn wait_reason(why: WaitReason) -> Reason {
+    let text = match why {
+        WaitReason::FullNow => "too little GPU memory is free now",
+        WaitReason::Releasing => "memory is promised to it that others still release",
+        WaitReason::ReplicaLimit => "its model has all the slots it may have",
+        WaitReason::BackingOff => "it failed and pauses before the next attempt",
+        WaitReason::NoRunners => "no runner has registered yet",
+        WaitReason::NoGpus => "no matching runner lists a GPU",
+        WaitReason::RunnersNotReady => {
+            "every runner that could take it is cordoned, draining, silent or has yet to report"
+        }
+        WaitReason::HostFull => "too little CPU or RAM is free on the machines",
+        WaitReason::NoLongerFits => "no runner that is left could hold it",
+    };
+    Reason::new(why.code(), text)
+}
+
+/// Why a workload came back to the queue, or ended.
+#[must_use]
+pub fn cause(cause: Cause) -> Reason {
+    let text = match cause {
+        Cause::Completed => "it said so itself".to_owned(),
+        Cause::Cancelled => "whoever submitted it took it back".to_owned(),
+        Cause::LeaseExpired => "no heartbeat came in time".to_owned(),
+        Cause::QueueTimeout => "it waited longer than it wanted to".to_owned(),
+        Cause::SlotFailed(reason) => format!("its slot failed: {}", failure(reason)),
+        Cause::SlotGone => "its slot's process ended without being asked".to_owned(),
+        Cause::SlotUnknown => "its agent lost the record of its slot".to_owned(),
+        Cause::StartRefused => "the agent found too little free memory to start its slot".to_owned(),
+        Cause::SlotStopped => "its slot was stopped under it".to_owned(),
+        Cause::RunnerLost => "its runner was lost".to_owned(),
+        Cause::Rebooted => "its machine was rebooted".to_owned(),
+        Cause::PromiseWithdrawn => "the promise of its memory was taken back".to_owned(),
+        Cause::JobExited(code) => format!("its process exited with code {code}"),
+        Cause::ModelDeleted => "its model was removed from the catalogue".to_owned(),
+        Cause::Unplaceable(why) => format!("its model changed: {}", unplaceable(why)),
+    };
+    Reason::new(cause.code(), text)
+}
+
+/// Why a slot is being stopped.
+#[must_use]
+pub fn stop_reason(why: StopReason) -> Reason {
+    let text = match why {
+        StopReason::Evicted => "others need its memory",
+        StopReason::Idle => "nobody used it for longer than its keep_alive",
+        StopReason::Superseded => "its model has a newer revision, or none",
+        StopReason::Drained => "its runner is drained",
+        StopReason::Operator => "an operator asked",
+        StopReason::JobEnded => "its job ended",
+        StopReason::Reserved => "its devices are kept for the oldest waiting work",
+        StopReason::Abandoned => "it was given up",
+        StopReason::Surplus => "its model has more slots than it may have",
+    };
+    Reason::new(why.code(), text)
+}
+
+pub(super) fn failure(reason: FailureReason) -> &'static str {
+    match reason {
+        FailureReason::BadBinary => "the program could not be run",
+        FailureReason::OutOfMemory => "out of GPU or host memory",
+        FailureReason::PortTaken => "its port was taken",
+        FailureReason::ModelMissing => "its model is not on the machine",
+        FailureReason::NeverReady => "it never became healthy",
+        FailureReason::Crashed => "it ended by itself",
+        FailureReason::StartDeadline => "its start took longer than allowed",
+        FailureReason::DeviceLost => "its device is gone",
+        FailureReason::Unkillable => "it could not be ended",
+    }
+}
+
+/// Why something can never run here.
+#[must_use]
+pub(super) fn unplaceable(why: Unplaceable) -> &'static str {
+    match why {
+        Unplaceable::NeverFits => "no runner is large enough, even when empty",
+        Unplaceable::UnknownMemory => "nobody said how much memory it needs",
+        Unplaceable::NoMatchingRunner => "no runner has its pool, labels, GPU names or UUIDs",
+        Unplaceable::RuntimeMissing => "runners match, but none has its runtime",
+    }
+}

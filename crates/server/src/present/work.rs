@@ -1,0 +1,88 @@
+//! Workloads, the queue and the catalogue.
+
+use berth_core::view::{DemandView, ModelView, SlotView, WorkloadView};
+use berth_domain::{Bytes, GpuMemory, Revision, Timestamp, WorkloadState};
+use berth_wire as wire;
+
+use super::reason::{cause, wait_reason};
+
+/// A workload, with the slot it has.
+#[must_use]
+pub fn workload(view: &WorkloadView, revision: Revision, slot: Option<&SlotView>) -> wire::Workload {
+    let waits = view.waits.filter(|_| view.state == WorkloadState::Queued).map(wait_reason);
+    // A slot answers for a workload only once it runs: before that its endpoint is nobody's business.
+    let running = view.state == WorkloadState::Running;
+    wire::Workload {
+        id: view.id,
+        kind: view.kind,
+        model: view.model.clone(),
+        state: view.state.into(),
+        attempt: view.attempt,
+        priority: view.priority,
+        tenant: view.tenant.clone(),
+        position: view.position.map(|position| position as u64),
+        slot: slot.map(|slot| wire::WorkloadSlot {
+            id: slot.id,
+            runner_id: slot.runner.clone(),
+            endpoint: slot.endpoint.clone().filter(|_| running),
+            gpus: slot.gpus.iter().map(|(uuid, ..)| uuid.clone()).collect(),
+        }),
+        reason: waits.or_else(|| view.cause.map(cause)),
+        created: wire::Time(view.created),
+        revision,
+        reserved_gpus: view.reserved.clone(),
+    }
+}
+
+/// One that waits.
+#[must_use]
+pub fn queue_entry(view: &WorkloadView, position: usize, now: Timestamp) -> wire::QueueEntry {
+    let unknown = || wire::Reason::new("queued", "it was not looked at yet");
+    wire::QueueEntry {
+        position: position as u64,
+        workload_id: view.id,
+        model: view.model.clone(),
+        kind: view.kind,
+        priority: view.priority,
+        tenant: view.tenant.clone(),
+        attempt: view.attempt,
+        reason: view.waits.map_or_else(unknown, wait_reason),
+        created: wire::Time(view.created),
+        age_ms: now.since(view.created).millis(),
+    }
+}
+
+/// What the fleet lacks for one model.
+#[must_use]
+pub fn demand(view: &DemandView, now: Timestamp) -> wire::Demand {
+    let bytes = |memory: &GpuMemory| match memory {
+        GpuMemory::Bytes(bytes) => Some(*bytes),
+        GpuMemory::Fraction(_) | GpuMemory::Whole => None,
+    };
+    let needs = view.counts.iter().map(|(count, ranks)| wire::DemandNeed {
+        gpu_count: *count,
+        gpu_bytes: ranks.iter().map(bytes).collect::<Option<Vec<Bytes>>>().unwrap_or_default(),
+    });
+    let unknown = || wire::Reason::new("queued", "it was not looked at yet");
+    wire::Demand {
+        model: view.model.clone(),
+        kind: view.kind,
+        reason: view.waits.map_or_else(unknown, wait_reason),
+        waiting: view.waiting as u64,
+        oldest: wire::Time(view.oldest),
+        oldest_age_ms: now.since(view.oldest).millis(),
+        needs: needs.collect(),
+    }
+}
+
+/// A catalogue entry and how it fares.
+#[must_use]
+pub fn model(view: &ModelView) -> wire::Model {
+    wire::Model {
+        deleted: view.deleted,
+        live_slots: view.live,
+        waiting: view.waiting as u64,
+        evictions: view.evictions,
+        ..wire::Model::of(&view.spec, view.revision)
+    }
+}

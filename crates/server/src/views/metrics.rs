@@ -1,0 +1,232 @@
+//! Numbers for Prometheus. Counted as things happen; what can be read off the views is read when somebody asks.
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use berth_core::{Event, Outcome};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+/// What a decision came to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: &'static str,
+    code: &'static str,
+}
+
+/// Which request, and what it came to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    method: String,
+    route: String,
+    status: u16,
+}
+
+/// Which route.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RouteLabels {
+    route: String,
+}
+
+/// All counters of one server.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    decisions: Family<OutcomeLabels, Counter>,
+    step_seconds: Histogram,
+    append_seconds: Histogram,
+    records: Counter,
+    journal_bytes: Counter,
+    evictions: Counter,
+    slots_failed: Counter,
+    lost: Counter,
+    ledgers_sound: Gauge<u64, AtomicU64>,
+    requests: Family<RequestLabels, Counter>,
+    request_seconds: Family<RouteLabels, Histogram, fn() -> Histogram>,
+}
+
+fn request_buckets() -> Histogram {
+    Histogram::new(exponential_buckets(0.000_1, 4.0, 10))
+}
+
+impl Metrics {
+    pub(super) fn new() -> Self {
+        let micro = || Histogram::new(exponential_buckets(0.000_001, 2.0, 20));
+        let metrics = Self {
+            registry: Registry::with_prefix("berth"),
+            decisions: Family::default(),
+            step_seconds: micro(),
+            append_seconds: Histogram::new(exponential_buckets(0.000_05, 2.0, 16)),
+            records: Counter::default(),
+            journal_bytes: Counter::default(),
+            evictions: Counter::default(),
+            slots_failed: Counter::default(),
+            lost: Counter::default(),
+            ledgers_sound: Gauge::default(),
+            requests: Family::default(),
+            request_seconds: Family::new_with_constructor(request_buckets),
+        };
+        metrics.ledgers_sound.set(1);
+        metrics.registered()
+    }
+
+    fn registered(mut self) -> Self {
+        let registry = &mut self.registry;
+        registry.register("decisions", "Decisions by outcome and code", self.decisions.clone());
+        registry.register_with_unit(
+            "step",
+            "Time to decide and apply one command",
+            Unit::Seconds,
+            self.step_seconds.clone(),
+        );
+        registry.register_with_unit(
+            "append",
+            "Time of one durable append to the journal",
+            Unit::Seconds,
+            self.append_seconds.clone(),
+        );
+        registry.register("journal_records", "Records appended to the journal", self.records.clone());
+        registry.register_with_unit(
+            "journal_appended",
+            "Appended to the journal",
+            Unit::Bytes,
+            self.journal_bytes.clone(),
+        );
+        registry.register("evictions", "Slots stopped because others needed their memory", self.evictions.clone());
+        registry.register("slot_failures", "Slots that came to a bad end", self.slots_failed.clone());
+        registry.register("runners_lost", "Runners that were silent for too long", self.lost.clone());
+        registry.register(
+            "ledgers_sound",
+            "1 if the last check found every ledger to be the fold of its claims",
+            self.ledgers_sound.clone(),
+        );
+        registry.register("http_requests", "Requests by route and status", self.requests.clone());
+        registry.register_with_unit(
+            "http_request",
+            "Time of a request, waits included",
+            Unit::Seconds,
+            self.request_seconds.clone(),
+        );
+        self
+    }
+
+    /// The registry, to encode.
+    #[must_use]
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    pub(super) fn decided(&self, outcome: &Outcome, duration: Duration) {
+        let labels = OutcomeLabels { outcome: outcome.as_str(), code: outcome.code() };
+        self.decisions.get_or_create(&labels).inc();
+        self.step_seconds.observe(duration.as_secs_f64());
+    }
+
+    pub(super) fn happened(&self, event: &Event) {
+        match event {
+            Event::SlotStopping { why: berth_core::StopReason::Evicted, .. } => drop(self.evictions.inc()),
+            Event::SlotFailed { .. } => drop(self.slots_failed.inc()),
+            Event::RunnerLost { .. } => drop(self.lost.inc()),
+            _ => {}
+        }
+    }
+
+    pub(super) fn audited(&self, sound: bool) {
+        self.ledgers_sound.set(u64::from(sound));
+    }
+
+    /// One durable append.
+    pub fn appended(&self, records: usize, bytes: usize, duration: Duration) {
+        self.records.inc_by(records as u64);
+        self.journal_bytes.inc_by(bytes as u64);
+        self.append_seconds.observe(duration.as_secs_f64());
+    }
+
+    /// One request that was answered.
+    pub fn answered(&self, method: &str, route: &str, status: u16, duration: Duration) {
+        let labels = RequestLabels { method: method.into(), route: route.into(), status };
+        self.requests.get_or_create(&labels).inc();
+        self.request_seconds.get_or_create(&RouteLabels { route: route.into() }).observe(duration.as_secs_f64());
+    }
+}
+
+/// What a gauge is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    state: &'static str,
+}
+
+/// Which part of which device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DeviceLabels {
+    uuid: String,
+    part: &'static str,
+}
+
+/// What can be read off the views, as of now.
+#[must_use]
+pub fn gauges(views: &super::Views) -> Registry {
+    let mut registry = Registry::with_prefix("berth");
+    let workloads = Family::<StateLabels, Gauge>::default();
+    for (state, count) in views.tally.workloads() {
+        workloads.get_or_create(&StateLabels { state: state.as_str() }).set(count);
+    }
+    registry.register("workloads", "Workloads by state", workloads);
+    let slots = Family::<StateLabels, Gauge>::default();
+    for (state, count) in views.tally.slots() {
+        slots.get_or_create(&StateLabels { state: state.as_str() }).set(count);
+    }
+    registry.register("slots", "Slots by state", slots);
+    let runners = Family::<StateLabels, Gauge>::default();
+    for view in views.runners() {
+        let state = match view.liveness {
+            berth_core::Liveness::Ready => "ready",
+            berth_core::Liveness::Suspect => "suspect",
+            berth_core::Liveness::Lost => "lost",
+        };
+        runners.get_or_create(&StateLabels { state }).inc();
+    }
+    registry.register("runners", "Runners by state", runners);
+    let (revision, devices, _) = views.ledgers();
+    let memory = Family::<DeviceLabels, Gauge>::default();
+    let mut overcommitted = 0;
+    for device in devices {
+        overcommitted += i64::from(device.overcommitted);
+        let b = device.balance;
+        let parts = [
+            ("capacity", b.capacity),
+            ("held", b.held),
+            ("releasing", b.releasing),
+            ("promised", b.promised),
+            ("foreign", b.foreign),
+            ("free", b.free),
+        ];
+        for (part, bytes) in parts {
+            let labels = DeviceLabels { uuid: device.uuid.to_string(), part };
+            memory.get_or_create(&labels).set(i64::try_from(bytes.get()).unwrap_or(i64::MAX));
+        }
+    }
+    registry.register_with_unit("device_memory", "Memory of each device by what it is", Unit::Bytes, memory);
+    let number = |value: i64| {
+        let gauge = Gauge::<i64>::default();
+        gauge.set(value);
+        gauge
+    };
+    registry.register("devices_overcommitted", "Devices on which reality broke a line", number(overcommitted));
+    registry.register("revision", "The revision", number(i64::try_from(revision.get()).unwrap_or(i64::MAX)));
+    registry.register(
+        "read_only",
+        "1 while writes are refused for want of room",
+        number(i64::from(views.is_read_only())),
+    );
+    registry.register(
+        "long_polls",
+        "Runners whose agents wait for work",
+        number(i64::try_from(views.runner_waiters.len()).unwrap_or(0)),
+    );
+    registry
+}

@@ -1,0 +1,265 @@
+//! What others read: published by the writer after each durable batch, never locked by a slow reader.
+//!
+//! | room | purpose |
+//! | --- | --- |
+//! | [`Views`] | rows as they are, by id |
+//! | [`waiters`] | who waits for a row to change |
+//! | [`history`] | the last decisions |
+//! | [`stream`] | the last events, for those who follow |
+//! | [`tally`] | how many there are of what |
+
+pub mod history;
+pub mod metrics;
+mod publish;
+pub mod stream;
+pub mod tally;
+pub mod waiters;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use berth_core::SlotRef;
+use berth_core::view::{DeviceView, HostView, ModelView, RunnerView, SlotView, WorkloadView};
+use berth_domain::{
+    ClusterId, DeviceUuid, Epoch, MachineId, ModelName, Revision, RunnerId, RunnerReport, SlotId, Timestamp, WorkloadId,
+};
+use dashmap::DashMap;
+use parking_lot::{Mutex, RwLock};
+
+use history::History;
+use metrics::Metrics;
+use stream::Stream;
+use tally::Tally;
+use waiters::Waiters;
+
+/// A workload as it is, and when that became so.
+#[derive(Clone, Debug)]
+pub struct WorkloadRow {
+    /// As it is.
+    pub view: Arc<WorkloadView>,
+    /// The revision of its last change, as far as this start of the server knows.
+    pub revision: Revision,
+}
+
+/// What a runner last reported, as it said it.
+#[derive(Clone, Debug)]
+pub struct LastReport {
+    /// When it came in.
+    pub received: Timestamp,
+    /// What it said.
+    pub report: Arc<RunnerReport>,
+    /// How busy each GPU was, by UUID and percent: shown, and of no consequence.
+    pub utilization: Arc<Vec<(DeviceUuid, u8)>>,
+}
+
+/// Everything that is published.
+pub struct Views {
+    workloads: DashMap<WorkloadId, WorkloadRow>,
+    slots: DashMap<SlotRef, Arc<SlotView>>,
+    runners: DashMap<RunnerId, Arc<RunnerView>>,
+    devices: DashMap<DeviceUuid, Arc<DeviceView>>,
+    hosts: DashMap<MachineId, Arc<HostView>>,
+    models: DashMap<ModelName, Arc<ModelView>>,
+    reports: DashMap<RunnerId, LastReport>,
+    /// Who waits for a workload to change.
+    pub workload_waiters: Waiters<WorkloadId>,
+    /// Who waits for a runner's desired slots to change.
+    pub runner_waiters: Waiters<RunnerId>,
+    /// The last decisions.
+    pub history: History,
+    /// The last events.
+    pub stream: Stream,
+    /// How many there are of what.
+    pub tally: Tally,
+    /// Numbers for Prometheus.
+    pub metrics: Metrics,
+    /// Odd while a batch is being published: a reader of many rows sees whether they belong together.
+    publishing: AtomicU64,
+    revision: AtomicU64,
+    epoch: AtomicU64,
+    cluster: RwLock<Option<ClusterId>>,
+    read_only: AtomicBool,
+    violation: Mutex<Option<String>>,
+    scribe: crate::scribe::Scribe,
+}
+
+impl std::fmt::Debug for Views {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Views at {}", self.revision())
+    }
+}
+
+impl Views {
+    /// Nothing yet. Decisions and events are written down by `scribe`.
+    #[must_use]
+    pub fn new(decisions_kept: usize, events_kept: usize, scribe: crate::scribe::Scribe) -> Self {
+        Self {
+            workloads: DashMap::new(),
+            slots: DashMap::new(),
+            runners: DashMap::new(),
+            devices: DashMap::new(),
+            hosts: DashMap::new(),
+            models: DashMap::new(),
+            reports: DashMap::new(),
+            workload_waiters: Waiters::new(),
+            runner_waiters: Waiters::new(),
+            history: History::new(decisions_kept),
+            stream: Stream::new(events_kept),
+            tally: Tally::default(),
+            metrics: Metrics::new(),
+            publishing: AtomicU64::new(0),
+            revision: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
+            cluster: RwLock::new(None),
+            read_only: AtomicBool::new(false),
+            violation: Mutex::new(None),
+            scribe,
+        }
+    }
+
+    /// The revision that everything published belongs to.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        Revision::new(self.revision.load(Ordering::Acquire))
+    }
+
+    /// Which start of the server this is.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        Epoch::new(self.epoch.load(Ordering::Acquire))
+    }
+
+    /// The data directory's identity, once started.
+    #[must_use]
+    pub fn cluster(&self) -> Option<ClusterId> {
+        *self.cluster.read()
+    }
+
+    /// Whether writes are refused for want of room.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether there is room for writes, and says so when that changes.
+    pub fn set_read_only(&self, read_only: bool) {
+        if self.read_only.swap(read_only, Ordering::Relaxed) != read_only {
+            if read_only {
+                tracing::error!("the journal has no room left: writes are refused until there is space on its disk");
+            } else {
+                tracing::info!("the journal has room again: writes are taken");
+            }
+        }
+    }
+
+    /// Notes what a check of all ledgers found.
+    pub fn audited(&self, violation: Option<berth_core::invariants::Violation>) {
+        if let Some(violation) = &violation {
+            tracing::error!(%violation, "a ledger is not the fold of its claims");
+        }
+        self.metrics.audited(violation.is_none());
+        *self.violation.lock() = violation.map(|violation| violation.to_string());
+    }
+
+    /// What the last check of all ledgers found wrong.
+    #[must_use]
+    pub fn violation(&self) -> Option<String> {
+        self.violation.lock().clone()
+    }
+
+    /// One workload.
+    #[must_use]
+    pub fn workload(&self, id: WorkloadId) -> Option<WorkloadRow> {
+        self.workloads.get(&id).map(|row| row.clone())
+    }
+
+    /// All workloads, in the order of their submission.
+    #[must_use]
+    pub fn workloads(&self) -> Vec<WorkloadRow> {
+        let mut rows: Vec<WorkloadRow> = self.workloads.iter().map(|row| row.clone()).collect();
+        rows.sort_unstable_by_key(|row| row.view.number);
+        rows
+    }
+
+    /// One slot: the server's own, or else a stray of that id.
+    #[must_use]
+    pub fn slot(&self, id: SlotId) -> Option<Arc<SlotView>> {
+        let own = self.slots.get(&SlotRef { id, stray_on: None }).map(|row| row.clone());
+        own.or_else(|| self.slots.iter().find(|row| row.key().id == id).map(|row| row.clone()))
+    }
+
+    /// All slots, in the order of their creation.
+    #[must_use]
+    pub fn slots(&self) -> Vec<Arc<SlotView>> {
+        sorted(&self.slots, |view| (view.created, view.id, view.runner.clone()))
+    }
+
+    /// One runner.
+    #[must_use]
+    pub fn runner(&self, id: &RunnerId) -> Option<Arc<RunnerView>> {
+        self.runners.get(id).map(|row| row.clone())
+    }
+
+    /// All runners by id.
+    #[must_use]
+    pub fn runners(&self) -> Vec<Arc<RunnerView>> {
+        sorted(&self.runners, |view| view.id.clone())
+    }
+
+    /// One device.
+    #[must_use]
+    pub fn device(&self, uuid: &DeviceUuid) -> Option<Arc<DeviceView>> {
+        self.devices.get(uuid).map(|row| row.clone())
+    }
+
+    /// One model, unless it was removed.
+    #[must_use]
+    pub fn model(&self, name: &ModelName) -> Option<Arc<ModelView>> {
+        self.models.get(name).map(|row| row.clone()).filter(|view| !view.deleted)
+    }
+
+    /// All models by name, without those that were removed.
+    #[must_use]
+    pub fn models(&self) -> Vec<Arc<ModelView>> {
+        let mut rows = sorted(&self.models, |view| view.name.clone());
+        rows.retain(|view| !view.deleted);
+        rows
+    }
+
+    /// What a runner last reported.
+    #[must_use]
+    pub fn last_report(&self, id: &RunnerId) -> Option<LastReport> {
+        self.reports.get(id).map(|row| row.clone())
+    }
+
+    /// Notes what a runner said. Called once the server took it in.
+    pub fn note_report(&self, id: RunnerId, report: LastReport) {
+        if self.runners.contains_key(&id) {
+            self.reports.insert(id, report);
+        }
+    }
+
+    /// All devices by UUID and all hosts by machine, of one revision unless the writer never pauses.
+    #[must_use]
+    pub fn ledgers(&self) -> (Revision, Vec<Arc<DeviceView>>, Vec<Arc<HostView>>) {
+        const TRIES: u32 = 16;
+        let mut last = None;
+        for _ in 0..TRIES {
+            let before = self.publishing.load(Ordering::Acquire);
+            let devices = sorted(&self.devices, |view| view.uuid.clone());
+            let hosts = sorted(&self.hosts, |view| view.machine.clone());
+            last = Some((self.revision(), devices, hosts));
+            if before % 2 == 0 && self.publishing.load(Ordering::Acquire) == before {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        last.unwrap_or_default()
+    }
+}
+
+fn sorted<K: Eq + std::hash::Hash, V, O: Ord>(map: &DashMap<K, Arc<V>>, by: impl Fn(&V) -> O) -> Vec<Arc<V>> {
+    let mut rows: Vec<Arc<V>> = map.iter().map(|row| row.clone()).collect();
+    rows.sort_by_cached_key(|view| by(view));
+    rows
+}

@@ -1,0 +1,292 @@
+//! The single writer: one thread owns the state, and everything that changes it comes in through its channel.
+//!
+//! ```text
+//! channel -> a batch of commands -> each decided and applied to the private state, in turn
+//!         -> one durable append -> published -> answered
+//! ```
+//!
+//! Nothing is visible or acknowledged before it is durable. An append that fails is the end of the process: nobody
+//! is answered, and the journal is the truth at the next start.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use berth_core::{Answer, Command, Refusal, State, invariants};
+use berth_domain::ClusterId;
+use berth_store::{AppendError, Journal, RecordRef};
+use tokio::sync::oneshot;
+
+use crate::clock;
+use crate::engine::{Engine, Outcome, Record};
+use crate::views::Views;
+
+/// The most commands of one batch: what they wait for is one append.
+const LARGEST_BATCH: usize = 512;
+/// How many may stand in line for the writer.
+const LINE: usize = 8192;
+/// Room that is reserved before a batch is decided, and for each command in it.
+const ROOM_FOR_BATCH: usize = 256 * 1024;
+const ROOM_FOR_COMMAND: usize = 8 * 1024;
+/// The longest sleep: time passes for the core at least this often.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// How often every ledger is checked against the fold of its claims.
+const AUDIT_EVERY: Duration = Duration::from_secs(60);
+
+/// Why the writer did not even look at a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    /// There is no room in the journal.
+    #[error(
+        "the journal has no room left: free space on the data directory's disk; reading goes on, and so does whatever gives memory back"
+    )]
+    NoRoom,
+    /// Too many stand in line.
+    #[error("too many requests stand in line for the writer")]
+    Busy,
+    /// The server shuts down.
+    #[error("the server shuts down")]
+    Stopping,
+}
+
+type Then = Box<dyn FnOnce(&State, Result<Result<Answer, Refusal>, Unavailable>) + Send>;
+
+/// What is asked of the writer: a command, or only a look at the state. `then` runs once everything is durable.
+struct Ask {
+    command: Option<Command>,
+    then: Then,
+}
+
+/// The door to the writer.
+#[derive(Clone)]
+pub struct Writer {
+    line: SyncSender<Ask>,
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Writer")
+    }
+}
+
+impl Writer {
+    /// Carries out a command. What comes back is durable and published.
+    pub async fn carry_out(&self, command: Command) -> Result<Result<Answer, Refusal>, Unavailable> {
+        self.carry_out_and_read(command, |_, answer| answer).await
+    }
+
+    /// Carries out a command and looks at the state right after its batch.
+    pub async fn carry_out_and_read<T: Send + 'static>(
+        &self,
+        command: Command,
+        look: impl FnOnce(&State, Result<Answer, Refusal>) -> T + Send + 'static,
+    ) -> Result<T, Unavailable> {
+        let (reply, answer) = oneshot::channel();
+        let then: Then = Box::new(move |state, answer| {
+            // Whoever asked may have gone: that is no reason to stop.
+            drop(reply.send(answer.map(|answer| look(state, answer))));
+        });
+        self.stand_in_line(Ask { command: Some(command), then })?;
+        answer.await.unwrap_or(Err(Unavailable::Stopping))
+    }
+
+    /// Looks at the state without changing it: for what no view can hold, such as a dry run.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&State) -> T + Send + 'static,
+    ) -> Result<T, Unavailable> {
+        let (reply, answer) = oneshot::channel();
+        let then: Then = Box::new(move |state, _| drop(reply.send(look(state))));
+        self.stand_in_line(Ask { command: None, then })?;
+        answer.await.map_err(|_| Unavailable::Stopping)
+    }
+
+    fn stand_in_line(&self, ask: Ask) -> Result<(), Unavailable> {
+        self.line.try_send(ask).map_err(|error| match error {
+            TrySendError::Full(_) => Unavailable::Busy,
+            TrySendError::Disconnected(_) => Unavailable::Stopping,
+        })
+    }
+}
+
+/// What the writer thread owns.
+pub struct Desk<J> {
+    /// The state and its door.
+    pub engine: Engine,
+    /// Where everything is kept.
+    pub journal: J,
+    /// What others read.
+    pub views: Arc<Views>,
+    /// What to do when an append fails. It must not return to business.
+    pub fatal: Box<dyn FnOnce(&AppendError) + Send>,
+}
+
+/// Starts the writer on a state, as cluster `cluster`. It ends when every [`Writer`] is gone and all is done.
+pub fn start<J: Journal + 'static>(
+    mut desk: Desk<J>,
+    cluster: ClusterId,
+) -> Result<(Writer, JoinHandle<()>), StartError> {
+    let started = desk.engine.carry_out(&Command::Start { cluster }, clock::now());
+    started.answer.clone().map_err(StartError::Refused)?;
+    desk.journal.reserve(ROOM_FOR_BATCH, true).map_err(|_| StartError::NoRoom)?;
+    desk.keep(std::slice::from_ref(&started)).map_err(StartError::Append)?;
+    let changes = desk.engine.take_changes();
+    desk.views.publish(changes, vec![started], &[Duration::ZERO], desk.engine.state());
+    let (line, asks) = sync_channel(LINE);
+    let thread = std::thread::Builder::new().name("writer".into()).spawn(move || desk.work(&asks));
+    Ok((Writer { line }, thread.map_err(StartError::Thread)?))
+}
+
+/// Why the writer did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The core said no.
+    #[error("the journal cannot be taken over: {0}")]
+    Refused(Refusal),
+    /// No room for a first record.
+    #[error("the journal has no room for one record: free space on the data directory's disk")]
+    NoRoom,
+    /// The first append failed.
+    #[error("the journal cannot be written: {0}")]
+    Append(#[source] AppendError),
+    /// The operating system gave no thread.
+    #[error("no thread for the writer: {0}")]
+    Thread(#[source] std::io::Error),
+}
+
+impl<J: Journal> Desk<J> {
+    fn work(mut self, asks: &Receiver<Ask>) {
+        let mut audited = Instant::now();
+        loop {
+            let batch = match asks.recv_timeout(self.sleep()) {
+                Ok(first) => std::iter::once(first).chain(asks.try_iter()).take(LARGEST_BATCH).collect(),
+                Err(RecvTimeoutError::Timeout) => vec![tick()],
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            if let Err(error) = self.carry_out(batch) {
+                (self.fatal)(&error);
+                return;
+            }
+            if audited.elapsed() >= AUDIT_EVERY {
+                audited = Instant::now();
+                self.views.audited(invariants::check_ledgers(self.engine.state()).err());
+            }
+        }
+        tracing::info!(revision = self.engine.state().revision().get(), "the writer has finished what it had");
+    }
+
+    /// Until somebody asks, or a timer of the core is due.
+    fn sleep(&self) -> Duration {
+        let due = self.engine.state().next_timer();
+        let left = due.map_or(LONGEST_SLEEP, |at| Duration::from_millis(at.since(clock::now()).millis()));
+        left.clamp(Duration::from_millis(1), LONGEST_SLEEP)
+    }
+
+    fn carry_out(&mut self, batch: Vec<Ask>) -> Result<(), AppendError> {
+        let now = clock::now();
+        let room = self.room(batch.len());
+        let mut outcomes = Vec::with_capacity(batch.len());
+        let mut durations = Vec::with_capacity(batch.len());
+        let mut answers = Vec::with_capacity(batch.len());
+        for Ask { command, then } in batch {
+            let Some(command) = command else {
+                answers.push((Err(Unavailable::Stopping), then));
+                continue;
+            };
+            if !room.allows(&command) {
+                answers.push((Err(Unavailable::NoRoom), then));
+                continue;
+            }
+            let begun = Instant::now();
+            let mut outcome = self.engine.carry_out(&command, now);
+            durations.push(begun.elapsed());
+            answers.push((Ok(std::mem::replace(&mut outcome.answer, Ok(Answer::Done))), then));
+            outcomes.push(outcome);
+        }
+        self.keep(&outcomes)?;
+        let changes = self.engine.take_changes();
+        self.views.publish(changes, outcomes, &durations, self.engine.state());
+        for (answer, then) in answers {
+            then(self.engine.state(), answer);
+        }
+        Ok(())
+    }
+
+    /// Appends what must be kept of a batch: all of it, durably, in one go.
+    fn keep(&mut self, outcomes: &[Outcome]) -> Result<(), AppendError> {
+        let mut payloads = Vec::new();
+        for outcome in outcomes.iter().filter(|outcome| !outcome.kept.is_empty()) {
+            let record = Record::new(outcome.at, &outcome.kept);
+            payloads.push((
+                outcome.revision,
+                record.encode().map_err(|error| AppendError::Io(std::io::Error::other(error)))?,
+            ));
+        }
+        if payloads.is_empty() {
+            return Ok(());
+        }
+        let records: Vec<RecordRef<'_>> =
+            payloads.iter().map(|(last, payload)| RecordRef { last: *last, payload }).collect();
+        let begun = Instant::now();
+        let expected = self.journal.revision();
+        self.journal.append(self.engine.state().epoch(), expected, &records)?;
+        self.views.metrics.appended(
+            records.len(),
+            payloads.iter().map(|(_, payload)| payload.len()).sum(),
+            begun.elapsed(),
+        );
+        Ok(())
+    }
+
+    /// Which commands there is room for.
+    fn room(&mut self, commands: usize) -> Room {
+        let bytes = ROOM_FOR_BATCH + ROOM_FOR_COMMAND * commands;
+        let room = if self.journal.reserve(bytes, false).is_ok() {
+            Room::Plenty
+        } else if self.journal.reserve(bytes, true).is_ok() {
+            Room::Spare
+        } else {
+            Room::None
+        };
+        self.views.set_read_only(room != Room::Plenty);
+        room
+    }
+}
+
+/// How much room the journal has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    Plenty,
+    /// Only for what gives memory back.
+    Spare,
+    None,
+}
+
+impl Room {
+    fn allows(self, command: &Command) -> bool {
+        match self {
+            Self::Plenty => true,
+            Self::Spare => gives_back(command),
+            Self::None => false,
+        }
+    }
+}
+
+/// Whether a command may prove a release, or only says that somebody lives.
+fn gives_back(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Report(_)
+            | Command::Poll { .. }
+            | Command::Tick
+            | Command::Heartbeat { .. }
+            | Command::Complete { .. }
+            | Command::Cancel { .. }
+            | Command::ForceRelease { .. }
+    )
+}
+
+fn tick() -> Ask {
+    Ask { command: Some(Command::Tick), then: Box::new(|_, _| ()) }
+}

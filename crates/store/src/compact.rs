@@ -1,0 +1,218 @@
+//! Making the journal shorter, beside the writer.
+//!
+//! The order of steps makes every crash harmless: a snapshot gets its name when it is durable and was read back; only
+//! then may what it replaces go, and what is gone in part is never needed again.
+
+use std::{io, sync::Arc};
+
+use berth_domain::Revision;
+
+use crate::{
+    disk::{self, Disk, RealDisk},
+    error::{FileError, ReadError, failed},
+    log::Shared,
+    names::{self, Names},
+    records::Records,
+    segment,
+    snapshot::{self, Snapshot, SnapshotWriter},
+};
+
+/// A segment that is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SealedSegment {
+    /// Its first revision.
+    pub first: Revision,
+    /// The revision after its last record.
+    pub last: Revision,
+    /// The space that it takes.
+    pub bytes: u64,
+}
+
+/// How much history stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// The newest snapshot, the one before it, and all records since that one: damage to one snapshot costs nothing.
+    NewestTwo,
+    /// The newest snapshot and all records since. For when space is short.
+    Newest,
+}
+
+/// What was removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// How many segments.
+    pub segments: usize,
+    /// How many snapshots.
+    pub snapshots: usize,
+    /// The space of the segments.
+    pub bytes: u64,
+}
+
+/// Why the journal could not be made shorter. The journal itself is as good as before.
+#[derive(Debug, thiserror::Error)]
+pub enum CompactError {
+    /// No durable record ends at this revision.
+    #[error("no durable record ends at revision {0}: a snapshot there could not be followed by records")]
+    NotABoundary(Revision),
+    /// The caller could not write the state.
+    #[error("cannot write the snapshot of revision {revision}: {source}")]
+    Payload {
+        /// The snapshot's revision.
+        revision: Revision,
+        /// What the caller or the disk said.
+        source: io::Error,
+    },
+    /// Something could not be read or trusted.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+impl From<FileError> for CompactError {
+    fn from(error: FileError) -> Self {
+        Self::Read(error.into())
+    }
+}
+
+/// Makes snapshots and removes what they replace. There is one for each journal; it may live in any thread.
+#[derive(Debug)]
+pub struct Compactor<D: Disk = RealDisk> {
+    shared: Arc<Shared<D>>,
+}
+
+impl<D: Disk> Compactor<D> {
+    pub(crate) const fn new(shared: Arc<Shared<D>>) -> Self {
+        Self { shared }
+    }
+
+    /// The complete segments, oldest first.
+    #[must_use]
+    pub fn sealed(&self) -> Vec<SealedSegment> {
+        self.shared.table().sealed.clone()
+    }
+
+    /// The newest snapshot that is whole.
+    ///
+    /// # Errors
+    ///
+    /// The snapshots cannot be read.
+    pub fn newest(&self) -> Result<Option<Snapshot>, ReadError> {
+        let Shared { disk, dir, .. } = &*self.shared;
+        Ok(snapshot::newest(disk, dir, &self.names()?.snapshots)?.0)
+    }
+
+    /// The records after a revision in the complete segments.
+    #[must_use]
+    pub fn records(&self, after: Revision) -> Records<D> {
+        let sealed = self.sealed();
+        let until = sealed.last().map_or(after, |segment| segment.last);
+        let segments = sealed.iter().filter(|segment| segment.last > after).map(|segment| segment.first).collect();
+        Records::new(self.shared.disk.clone(), &self.shared.dir, segments, after, until)
+    }
+
+    /// Writes the state after a revision, which must be the end of a durable record; the ends of complete segments are
+    /// the ones that free most.
+    ///
+    /// # Errors
+    ///
+    /// There is no such record, or the snapshot could not be written and read back. Then it is not there.
+    pub fn install(
+        &mut self,
+        revision: Revision,
+        write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
+    ) -> Result<(), CompactError> {
+        if !self.is_boundary(revision)? {
+            return Err(CompactError::NotABoundary(revision));
+        }
+        let Shared { disk, dir, .. } = &*self.shared;
+        let name = names::snapshot(revision);
+        let unfinished = dir.join(format!("{name}{}", names::UNFINISHED));
+        let file = disk.create(&unfinished).map_err(failed("create", &unfinished))?;
+        let mut writer = SnapshotWriter::new(&file);
+        let written = write(&mut writer)
+            .and_then(|()| writer.finish(revision))
+            .map_err(|source| CompactError::Payload { revision, source })
+            .and_then(|()| Ok(snapshot::read_file(disk, &unfinished, revision).map(drop)?));
+        if let Err(error) = written {
+            // What is left is removed at the next start, or written over before.
+            let _ = disk.remove(&unfinished);
+            return Err(error);
+        }
+        let file = dir.join(name);
+        disk.rename(&unfinished, &file).map_err(failed("name", &file))?;
+        disk.sync_dir(dir).map_err(failed("sync", dir))?;
+        Ok(())
+    }
+
+    /// Removes what the newest snapshots replace, after reading those that stay once more. Damaged ones do not count.
+    ///
+    /// # Errors
+    ///
+    /// The snapshots cannot be read, or a file could not be removed. What is needed is still there.
+    pub fn remove(&mut self, keep: Keep) -> Result<Removed, CompactError> {
+        let snapshots = self.names()?.snapshots;
+        let kept = self.whole(&snapshots, keep)?;
+        let (Some(newest), Some(oldest)) = (kept.first().copied(), kept.last().copied()) else {
+            return Ok(Removed::default());
+        };
+        let mut removed = Removed::default();
+        for revision in snapshots.into_iter().filter(|revision| *revision < newest && !kept.contains(revision)) {
+            self.remove_file(&names::snapshot(revision))?;
+            removed.snapshots += 1;
+        }
+        for segment in self.sealed().into_iter().filter(|segment| segment.last <= oldest) {
+            self.remove_file(&names::segment(segment.first))?;
+            self.shared.table().sealed.retain(|other| other.first != segment.first);
+            removed.segments += 1;
+            removed.bytes += segment.bytes;
+        }
+        self.shared.disk.sync_dir(&self.shared.dir).map_err(failed("sync", &self.shared.dir))?;
+        Ok(removed)
+    }
+
+    /// The snapshots to keep, newest first; none if there are not enough whole ones.
+    fn whole(&self, snapshots: &[Revision], keep: Keep) -> Result<Vec<Revision>, ReadError> {
+        let count = match keep {
+            Keep::NewestTwo => 2,
+            Keep::Newest => 1,
+        };
+        let mut kept = Vec::new();
+        let mut older = snapshots;
+        while kept.len() < count {
+            let Some(snapshot) = snapshot::newest(&self.shared.disk, &self.shared.dir, older)?.0 else {
+                return Ok(Vec::new());
+            };
+            kept.push(snapshot.revision);
+            older = &snapshots[..snapshots.partition_point(|revision| *revision < snapshot.revision)];
+        }
+        Ok(kept)
+    }
+
+    fn names(&self) -> Result<Names, FileError> {
+        let Shared { disk, dir, .. } = &*self.shared;
+        Ok(Names::sort(disk.list(dir).map_err(failed("list", dir))?))
+    }
+
+    fn remove_file(&self, name: &str) -> Result<(), FileError> {
+        let file = self.shared.path(name);
+        self.shared.disk.remove(&file).map_err(failed("remove", &file))
+    }
+
+    /// Whether a durable record ends at a revision.
+    fn is_boundary(&self, revision: Revision) -> Result<bool, ReadError> {
+        let table = self.shared.table().clone();
+        if revision == Revision::default() || revision > table.revision {
+            return Ok(false);
+        }
+        if table.sealed.iter().any(|segment| segment.last == revision) {
+            return Ok(true);
+        }
+        let sealed = table.sealed.iter().map(|segment| segment.first);
+        let Some(first) = sealed.chain(table.open).rfind(|first| *first <= revision) else {
+            return Ok(false);
+        };
+        let file = self.shared.path(names::segment(first));
+        let bytes =
+            self.shared.disk.open(&file).and_then(|open| disk::read_all(&open)).map_err(failed("read", &file))?;
+        segment::has_boundary(&file, &bytes, first, revision)
+    }
+}

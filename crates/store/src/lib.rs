@@ -1,0 +1,69 @@
+//! The journal: numbered records, kept durably.
+//!
+//! It promises that what [`Journal::append`] acknowledged is there after every crash, in order and whole, and that
+//! nothing is there which was never appended. It knows nothing about what is in a record: payloads are bytes. It
+//! starts no threads, reads no clock and logs nothing; what happened comes back as data.
+//!
+//! ```text
+//! reserve(bytes)              room is allocated, or the caller learns that there is none before it decides anything
+//! append(epoch, expected, ..) one write, one fdatasync: the whole batch, or nothing
+//! open(directory)             snapshot, then the records after it; a torn tail is cut, damage is refused
+//! Compactor                   beside the writer: snapshot, prove it readable, remove what it replaces
+//! ```
+//!
+//! Below a data directory:
+//!
+//! ```text
+//! LOCK                            locked while a server runs; holds its process id
+//! journal/<first revision>.log    segments; 20 digits, so that names sort as numbers
+//! journal/<revision>.snapshot     the state after that revision
+//! journal/next.prepared           room for the next segment, allocated ahead
+//! journal/*.tmp                   a snapshot that was not finished; removed at start
+//! ```
+//!
+//! # What is on the disk, and what it proves
+//!
+//! A batch is one frame with one checksum, so it is there as a whole or not at all. Three rules of writing make a
+//! crash tellable from damage:
+//!
+//! 1. A batch is written only after the one before it was synced. A frame of a later batch therefore proves that all
+//!    before it were acknowledged.
+//! 2. A segment gets its name only after its header and its first batch were synced. A named segment that lacks them
+//!    is damaged, and so is any flaw in a segment that is not the last.
+//! 3. What lies after the last good frame is zero, durably, before anything is appended. Bytes of a batch that was cut
+//!    never come back to life behind a shorter one.
+//!
+//! So the only place that a crash can spoil is the tail of the last segment, and there only one batch. Bytes after the
+//! last good frame are *cut* if they can be what a crash leaves of one batch, in whatever order its sectors reached
+//! the disk: some of it never arrived and still reads as zero, or lies beyond the end of the file. They are *refused*
+//! if a later batch follows, or if the frame is all there and only its content is wrong: a crash does not change
+//! bytes, so a batch that may have been acknowledged is not thrown away. The code is in `segment.rs`.
+//!
+//! The disk is believed in two things: a sync that returned is durable, and writing into a sector does not spoil the
+//! bytes in it that stay the same. A sync that *failed* is believed in nothing: the journal is then poisoned until it is
+//! opened anew, and opening writes the last batch again before it trusts it.
+
+mod compact;
+mod disk;
+mod error;
+mod frame;
+mod header;
+mod journal;
+mod lock;
+mod log;
+mod memory;
+mod names;
+mod records;
+mod segment;
+pub mod sim;
+mod snapshot;
+
+pub use compact::{CompactError, Compactor, Keep, Removed, SealedSegment};
+pub use disk::{Disk, DiskFile, RealDisk};
+pub use error::{Damage, FileError, Flaw, OpenError, ReadError};
+pub use journal::{AppendError, Journal, NoRoom, Record, RecordRef};
+pub use lock::{DirectoryLock, LockError};
+pub use log::{LogJournal, Opened, Options, Recovered, TornTail, open};
+pub use memory::MemoryJournal;
+pub use records::Records;
+pub use snapshot::Snapshot;

@@ -1,0 +1,273 @@
+//! Opening: what is there, whether it can be trusted, and where to go on.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+
+use berth_domain::{Epoch, Revision};
+
+use super::{LogJournal, Options, Prepared, Segment, Shared, Table};
+use crate::{
+    compact::{Compactor, SealedSegment},
+    disk::{self, Disk, DiskFile, RealDisk},
+    error::{Damage, FileError, Flaw, OpenError, ReadError, failed},
+    lock::DirectoryLock,
+    names::{self, Names},
+    records::Records,
+    segment::{self, Role, Scan},
+    snapshot::{self, Snapshot},
+};
+
+/// The journal's directory below the data directory.
+const DIRECTORY: &str = "journal";
+
+/// A journal that was opened.
+#[derive(Debug)]
+pub struct Opened<D: Disk = RealDisk> {
+    /// To append to. May be used before the records are read.
+    pub journal: LogJournal<D>,
+    /// To make snapshots and remove what they replace, from any thread.
+    pub compactor: Compactor<D>,
+    /// What was found.
+    pub recovered: Recovered<D>,
+}
+
+/// What was found as a journal was opened: the snapshot first, then the records after it.
+#[derive(Debug)]
+pub struct Recovered<D: Disk = RealDisk> {
+    /// The state to begin with. None: begin with nothing.
+    pub snapshot: Option<Snapshot>,
+    /// The records after it. All of them were checked already.
+    pub records: Records<D>,
+    /// The revision after the last record.
+    pub revision: Revision,
+    /// The newest epoch that appended.
+    pub epoch: Epoch,
+    /// What was cut from the end, if a crash left something there.
+    pub cut: Option<TornTail>,
+    /// Snapshots that are damaged, newer than the one that was used instead.
+    pub passed_over: Vec<Damage>,
+}
+
+/// A batch that a crash left incomplete. It was never acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TornTail {
+    /// The segment.
+    pub file: PathBuf,
+    /// Where the batch began.
+    pub offset: u64,
+    /// How much of it there was.
+    pub bytes: u64,
+}
+
+/// Locks a data directory, making it if need be, and opens the journal in it.
+///
+/// # Errors
+///
+/// Another process has the directory, or what is in it cannot be read or trusted. Nothing that was acknowledged was
+/// changed.
+pub fn open(data_directory: &Path, options: Options) -> Result<Opened, OpenError> {
+    RealDisk
+        .create_dir(data_directory)
+        .map_err(failed("create the data directory", data_directory))
+        .map_err(ReadError::from)?;
+    let lock = DirectoryLock::acquire(data_directory)?;
+    Ok(recover(RealDisk, data_directory, options, Some(lock))?)
+}
+
+impl<D: Disk> LogJournal<D> {
+    /// Opens the journal on a disk of the caller's choice, without a lock: nobody else may use it.
+    ///
+    /// # Errors
+    ///
+    /// What is there cannot be read or trusted.
+    pub fn open_on(disk: D, data_directory: &Path, options: Options) -> Result<Opened<D>, ReadError> {
+        recover(disk, data_directory, options, None)
+    }
+}
+
+fn recover<D: Disk>(
+    disk: D,
+    data_directory: &Path,
+    options: Options,
+    lock: Option<DirectoryLock>,
+) -> Result<Opened<D>, ReadError> {
+    let dir = data_directory.join(DIRECTORY);
+    disk.create_dir(&dir).map_err(failed("create", &dir))?;
+    let names = Names::sort(disk.list(&dir).map_err(failed("list", &dir))?);
+    for name in &names.unfinished {
+        let file = dir.join(name);
+        disk.remove(&file).map_err(failed("remove", &file))?;
+    }
+    let (snapshot, passed_over) = snapshot::newest(&disk, &dir, &names.snapshots)?;
+    let base = snapshot.as_ref().map_or(Revision::default(), |snapshot| snapshot.revision);
+    let needed =
+        needed_segments(&dir, &names.segments, base).map_err(|gap| passed_over.first().cloned().unwrap_or(gap))?;
+
+    let mut table = Table { sealed: sealed_sizes(&disk, &dir, &names.segments)?, open: None, revision: base };
+    let last = read_segments(&disk, &dir, needed, base)?;
+    let mut journal_epoch = Epoch::default();
+    let mut cut = None;
+    let mut current = None;
+    if let Some(Last { first, bytes, scan }) = last {
+        table.revision = scan.revision;
+        table.open = Some(first);
+        journal_epoch = scan.epoch;
+        let file = dir.join(names::segment(first));
+        cut = scan.torn.as_ref().map(|torn| TornTail {
+            file: file.clone(),
+            offset: torn.start as u64,
+            bytes: torn.len() as u64,
+        });
+        current = Some(reopen(&disk, &file, first, &bytes, &scan).map_err(failed("repair the end of", &file))?);
+    }
+    let prepared = match names.prepared {
+        true => Some(reuse(&disk, &dir.join(names::PREPARED))?),
+        false => None,
+    };
+    // A name that a process saw before it was killed may not be durable yet.
+    disk.sync_dir(&dir).map_err(failed("sync", &dir))?;
+
+    let revision = table.revision;
+    let segments = needed.iter().copied().collect();
+    let shared = Arc::new(Shared { disk: disk.clone(), dir: dir.clone(), table: Mutex::new(table), _lock: lock });
+    Ok(Opened {
+        recovered: Recovered {
+            snapshot,
+            records: Records::new(disk, &dir, segments, base, revision),
+            revision,
+            epoch: journal_epoch,
+            cut,
+            passed_over,
+        },
+        compactor: Compactor::new(Arc::clone(&shared)),
+        journal: LogJournal {
+            shared,
+            options,
+            revision,
+            epoch: journal_epoch,
+            current,
+            prepared,
+            buffer: Vec::new(),
+            poisoned: false,
+        },
+    })
+}
+
+/// The segments from the one that has the record after `base`. Those before it may be missing: a crash may have come
+/// while they were being removed.
+fn needed_segments<'a>(dir: &Path, segments: &'a [Revision], base: Revision) -> Result<&'a [Revision], Damage> {
+    let after = segments.partition_point(|first| *first <= base.next());
+    match (after.checked_sub(1), segments.first()) {
+        (Some(start), _) => Ok(&segments[start..]),
+        (None, Some(first)) => Err(Damage {
+            file: dir.join(names::segment(*first)),
+            offset: 0,
+            flaw: Flaw::Gap { after: base, next: before(*first) },
+        }),
+        // A snapshot is made of records, and the segment with the last one is never removed.
+        (None, None) if base > Revision::default() => Err(Damage {
+            file: dir.join(names::snapshot(base)),
+            offset: 0,
+            flaw: Flaw::Behind { end: Revision::default(), snapshot: base },
+        }),
+        (None, None) => Ok(&[]),
+    }
+}
+
+/// The last segment and what is in it.
+struct Last {
+    first: Revision,
+    bytes: Vec<u8>,
+    scan: Scan,
+}
+
+/// Reads all segments that are needed and checks that they follow each other and the snapshot.
+fn read_segments<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    needed: &[Revision],
+    base: Revision,
+) -> Result<Option<Last>, ReadError> {
+    let mut last: Option<Last> = None;
+    for (at, first) in needed.iter().copied().enumerate() {
+        let file = dir.join(names::segment(first));
+        let damage = |flaw| Damage { file: file.clone(), offset: 0, flaw };
+        let bytes = disk.open(&file).and_then(|open| disk::read_all(&open)).map_err(failed("read", &file))?;
+        let role = if at + 1 == needed.len() { Role::Last } else { Role::Sealed };
+        let scan = segment::scan(&file, &bytes, first, role)?;
+        if let Some(previous) = &last
+            && previous.scan.revision != before(first)
+        {
+            return Err(damage(Flaw::Gap { after: previous.scan.revision, next: before(first) }).into());
+        }
+        if at == 0 && role == Role::Last && scan.revision < base {
+            return Err(damage(Flaw::Behind { end: scan.revision, snapshot: base }).into());
+        }
+        if at == 0 && !segment::has_boundary(&file, &bytes, first, base)? {
+            return Err(damage(Flaw::Inside).into());
+        }
+        last = Some(Last { first, bytes, scan });
+    }
+    Ok(last)
+}
+
+/// All segments but the last, for the compactor.
+fn sealed_sizes<D: Disk>(disk: &D, dir: &Path, segments: &[Revision]) -> Result<Vec<SealedSegment>, FileError> {
+    let pairs = segments.windows(2).filter_map(|pair| Some((*pair.first()?, *pair.last()?)));
+    pairs
+        .map(|(first, next)| {
+            let file = dir.join(names::segment(first));
+            let bytes = disk.open(&file).and_then(|open| open.size()).map_err(failed("open", &file))?;
+            Ok(SealedSegment { first, last: before(next), bytes })
+        })
+        .collect()
+}
+
+/// Makes the last segment ready to be appended to.
+///
+/// What was torn becomes zero again, so that it cannot be taken for something else later. The last batch is written
+/// once more: the process before may have been killed, or have failed, before it was durable, and a sync alone does
+/// not write again what an earlier sync gave up on.
+fn reopen<D: Disk>(disk: &D, path: &Path, first: Revision, bytes: &[u8], scan: &Scan) -> io::Result<Segment<D::File>> {
+    let file = disk.open(path)?;
+    if let Some(torn) = &scan.torn {
+        file.write(torn.start as u64, &vec![0; torn.len()])?;
+    }
+    file.write(scan.last_frame.start as u64, &bytes[scan.last_frame.clone()])?;
+    file.sync()?;
+    let end = scan.last_frame.end as u64;
+    let size = allocated(&file, bytes.len() as u64)?.max(end);
+    Ok(Segment { file, first, end, size })
+}
+
+/// Takes over the room that was prepared before. What a crash left in it was never acknowledged.
+fn reuse<D: Disk>(disk: &D, path: &Path) -> Result<Prepared<D::File>, FileError> {
+    let wiped = |path: &Path| {
+        let file = disk.open(path)?;
+        let bytes = disk::read_all(&file)?;
+        if let Some(range) = segment::written(&bytes, 0) {
+            file.write(0, &vec![0; range.end])?;
+            file.sync()?;
+        }
+        let size = allocated(&file, bytes.len() as u64)?;
+        Ok(Prepared { file, size })
+    };
+    wiped(path).map_err(failed("take over", path))
+}
+
+/// Makes sure that a file's length has space behind it; a copy of a data directory may be sparse. Without space there
+/// is no room in it, which is no reason not to start.
+fn allocated(file: &impl DiskFile, size: u64) -> io::Result<u64> {
+    match file.allocate(size) {
+        Ok(()) => Ok(size),
+        Err(error) if disk::is_full(&error) => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+fn before(revision: Revision) -> Revision {
+    Revision::new(revision.get().saturating_sub(1))
+}

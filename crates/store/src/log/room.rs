@@ -1,0 +1,78 @@
+//! Room for what will be appended, allocated before anything is decided.
+//!
+//! A batch goes into the current segment if it fits, else into the prepared one. So there is room for a batch, with
+//! so much kept for others, if one of the two still has that much after it.
+
+use std::io;
+
+use super::{LogJournal, MOST_BYTES, Prepared};
+use crate::{
+    disk::{self, Disk, DiskFile},
+    header::HEADER,
+    journal::NoRoom,
+    names,
+};
+
+impl<D: Disk> LogJournal<D> {
+    /// Makes sure that a frame of `need` bytes has a place, and that `kept` bytes in one piece are left after it.
+    pub(super) fn make_room(&mut self, need: usize, kept: u64) -> Result<(), NoRoom> {
+        if need > MOST_BYTES {
+            return Err(NoRoom::TooLarge { bytes: need as u64, most: MOST_BYTES as u64 });
+        }
+        let need = need as u64;
+        let current = self.current.as_ref().map_or(0, |current| current.room());
+        let prepared = self.prepared.as_ref().map_or(0, Prepared::room);
+        let missing = if current >= need {
+            if current - need >= kept || prepared >= kept {
+                return Ok(());
+            }
+            kept
+        } else {
+            need.saturating_add(kept)
+        };
+        if prepared >= missing { Ok(()) } else { self.prepare(missing) }
+    }
+
+    /// Prepares the next segment with at least this much room: as much as configured, or the least where there is not
+    /// so much.
+    fn prepare(&mut self, room: u64) -> Result<(), NoRoom> {
+        let least = room.saturating_add(HEADER as u64);
+        let most = self.within_limit(room, least)?;
+        let shared = &self.shared;
+        let prepared = match &mut self.prepared {
+            Some(prepared) => prepared,
+            none => {
+                let file = shared.disk.create(&shared.path(names::PREPARED)).map_err(|error| no_room(room, error))?;
+                none.insert(Prepared { file, size: 0 })
+            }
+        };
+        let wanted = self.options.segment_bytes.clamp(least, most);
+        for size in [wanted, least] {
+            match prepared.file.allocate(size) {
+                Ok(()) => {
+                    prepared.size = size;
+                    return Ok(());
+                }
+                // What was allocated in part is given back; if even that fails, the next try finds it allocated.
+                Err(error) if disk::is_full(&error) => {
+                    let _ = prepared.file.set_size(prepared.size);
+                }
+                Err(error) => return Err(NoRoom::Io(error)),
+            }
+        }
+        Err(NoRoom::DiskFull { bytes: room })
+    }
+
+    /// How large the prepared segment may become.
+    fn within_limit(&self, room: u64, least: u64) -> Result<u64, NoRoom> {
+        let Some(limit) = self.options.limit_bytes else { return Ok(u64::MAX) };
+        let sealed: u64 = self.shared.table().sealed.iter().map(|segment| segment.bytes).sum();
+        let used = sealed.saturating_add(self.current.as_ref().map_or(0, |current| current.size));
+        let most = limit.saturating_sub(used);
+        if most < least { Err(NoRoom::Limit { bytes: room, limit }) } else { Ok(most) }
+    }
+}
+
+fn no_room(bytes: u64, error: io::Error) -> NoRoom {
+    if disk::is_full(&error) { NoRoom::DiskFull { bytes } } else { NoRoom::Io(error) }
+}

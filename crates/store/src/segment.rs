@@ -1,0 +1,183 @@
+//! Reading a segment: which frames are good, and what the bytes after them mean.
+
+use std::{ops::Range, path::Path};
+
+use berth_domain::{Epoch, Revision};
+
+use crate::{
+    error::{Damage, Flaw, ReadError},
+    frame::{ALIGN, FRAME_HEADER, Frame, FrameHeader, Place},
+    header::{FORMAT, HEADER, Header, HeaderError, Kind},
+};
+
+/// What a crash leaves or takes as a whole. Disks write sectors of 512 bytes or more; persistent memory writes lines
+/// of 64, and the smaller one covers both.
+const ATOM: usize = 64;
+
+/// Whether a segment may end with what a crash left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A later segment follows, so everything in this one was acknowledged.
+    Sealed,
+    /// The one that was being written.
+    Last,
+}
+
+/// What a segment holds.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Scan {
+    /// The revision after its last record.
+    pub(crate) revision: Revision,
+    /// The epoch of its last batch.
+    pub(crate) epoch: Epoch,
+    /// Where its last frame is.
+    pub(crate) last_frame: Range<usize>,
+    /// Bytes after it that a crash left, to be cut: up to the last one that is not zero.
+    pub(crate) torn: Option<Range<usize>>,
+}
+
+/// Checks a segment's header against its name.
+pub(crate) fn check_header(file: &Path, bytes: &[u8], first: Revision) -> Result<(), ReadError> {
+    let damage = |flaw| Damage { file: file.to_owned(), offset: 0, flaw };
+    match Header::decode(Kind::Segment, bytes) {
+        Ok(header) if header.revision == first => Ok(()),
+        Ok(header) => Err(damage(Flaw::Name { header: header.revision }).into()),
+        Err(HeaderError::Damaged) => Err(damage(Flaw::Header).into()),
+        Err(HeaderError::Newer(found)) => Err(ReadError::NewerFormat { file: file.to_owned(), found, known: FORMAT }),
+    }
+}
+
+/// The next frame, which must follow `revision`. `None` if no good one is there.
+pub(crate) fn next_frame<'a>(
+    file: &Path,
+    bytes: &'a [u8],
+    place: Place,
+    revision: Revision,
+) -> Result<Option<Frame<'a>>, Damage> {
+    match Frame::read(bytes, place) {
+        Some(frame) if frame.header.before != revision => Err(Damage {
+            file: file.to_owned(),
+            offset: place.offset as u64,
+            flaw: Flaw::Gap { after: revision, next: frame.header.before },
+        }),
+        frame => Ok(frame),
+    }
+}
+
+/// Reads a whole segment whose name says that it begins with `first`.
+pub(crate) fn scan(file: &Path, bytes: &[u8], first: Revision, role: Role) -> Result<Scan, ReadError> {
+    check_header(file, bytes, first)?;
+    let mut revision = Revision::new(first.get().saturating_sub(1));
+    let mut epoch = Epoch::default();
+    let mut place = Place { segment: first, offset: HEADER };
+    let mut last_frame = HEADER..HEADER;
+    while let Some(frame) = next_frame(file, bytes, place, revision)? {
+        revision = frame.header.after;
+        epoch = frame.header.epoch;
+        last_frame = place.offset..place.offset + frame.header.len();
+        place.offset = last_frame.end;
+    }
+    let damage = |flaw| Damage { file: file.to_owned(), offset: place.offset as u64, flaw };
+    if last_frame.is_empty() {
+        return Err(damage(Flaw::First).into());
+    }
+    let torn = match tail(bytes, place, revision) {
+        Tail::Clean => None,
+        Tail::Torn(range) if role == Role::Last => Some(range),
+        Tail::Torn(_) | Tail::Followed => return Err(damage(Flaw::BeforeOthers).into()),
+        Tail::Whole => return Err(damage(Flaw::Content).into()),
+    };
+    Ok(Scan { revision, epoch, last_frame, torn })
+}
+
+/// What the bytes after the last good frame are.
+#[derive(Debug, PartialEq, Eq)]
+enum Tail {
+    /// Zeros, or the end of the file.
+    Clean,
+    /// What a crash can leave of one batch that was being written.
+    Torn(Range<usize>),
+    /// A batch that was acknowledged: a later one follows it.
+    Followed,
+    /// A batch that may have been acknowledged: nothing of it is missing, and yet it is not what was written.
+    Whole,
+}
+
+fn tail(bytes: &[u8], place: Place, revision: Revision) -> Tail {
+    let Some(range) = written(bytes, place.offset) else { return Tail::Clean };
+    if later_batch_follows(&bytes[..range.end], place, revision) {
+        Tail::Followed
+    } else if something_is_missing(bytes, place, range.end) {
+        Tail::Torn(range)
+    } else {
+        Tail::Whole
+    }
+}
+
+/// Looks for the header of a batch that was written after the one at `place`. A batch is written only after the one
+/// before it was synced, so even the header alone proves that.
+fn later_batch_follows(bytes: &[u8], place: Place, revision: Revision) -> bool {
+    (place.offset + ALIGN..bytes.len()).step_by(ALIGN).any(|offset| {
+        FrameHeader::read(bytes, Place { offset, ..place }).is_some_and(|header| header.before > revision)
+    })
+}
+
+/// Whether the batch at `place` did not reach the disk as a whole: a part of it still reads as the zeros that were
+/// there before. `written` is the end of everything that is not zero.
+fn something_is_missing(bytes: &[u8], place: Place, written: usize) -> bool {
+    let header = place.offset..place.offset + FRAME_HEADER;
+    match FrameHeader::read(bytes, place) {
+        Some(good) => {
+            let frame = place.offset..place.offset + good.len();
+            // The last byte of a frame is not zero.
+            frame.end > written || has_hole(bytes, frame)
+        }
+        // Without a header its length is unknown. Where nothing comes after the header, the rest is missing; where the
+        // first byte is zero, the beginning is (or a crash came while this was being cut).
+        None => header.end >= written || bytes[place.offset] == 0 || has_hole(bytes, header),
+    }
+}
+
+/// From a place to the last byte that is not zero, if there is one.
+pub(crate) fn written(bytes: &[u8], from: usize) -> Option<Range<usize>> {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    let mut end = bytes.len();
+    // Whole pages first: most of a segment is often empty, and this runs at every start.
+    for page in bytes.get(from..)?.rchunks(ZEROS.len()) {
+        if page != &ZEROS[..page.len()] {
+            let last = page.iter().rposition(|byte| *byte != 0)?;
+            return Some(from..end - page.len() + last + 1);
+        }
+        end -= page.len();
+    }
+    None
+}
+
+/// Whether a record of this segment ends at a revision, or the segment begins right after it.
+pub(crate) fn has_boundary(file: &Path, bytes: &[u8], first: Revision, revision: Revision) -> Result<bool, ReadError> {
+    check_header(file, bytes, first)?;
+    let mut before = Revision::new(first.get().saturating_sub(1));
+    let mut place = Place { segment: first, offset: HEADER };
+    while before < revision {
+        let Some(frame) = next_frame(file, bytes, place, before)? else { return Ok(false) };
+        if frame.records().any(|record| record.last == revision) {
+            return Ok(true);
+        }
+        before = frame.header.after;
+        place.offset += frame.header.len();
+    }
+    Ok(before == revision)
+}
+
+/// Whether one of the atoms that a range touches has nothing but zeros in it.
+fn has_hole(bytes: &[u8], range: Range<usize>) -> bool {
+    let mut at = range.start;
+    while at < range.end {
+        let next = (at / ATOM * ATOM + ATOM).min(range.end);
+        if bytes[at..next].iter().all(|byte| *byte == 0) {
+            return true;
+        }
+        at = next;
+    }
+    false
+}

@@ -1,0 +1,196 @@
+//! Real directories: locks, versions, damage as an operator meets it, and speed.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::{
+    fs, iter,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use berth_domain::{Epoch, Revision};
+use berth_store::{
+    Journal, Keep, LockError, LogJournal, NoRoom, OpenError, Opened, Options, RealDisk, RecordRef, sim::SimDisk,
+};
+
+fn append(journal: &mut impl Journal, payload: &[u8]) {
+    let revision = journal.revision();
+    journal.append(Epoch::new(1), revision, &[RecordRef { last: revision.next(), payload }]).unwrap();
+}
+
+fn fill(directory: &Path, count: u64, options: Options) {
+    let mut journal = berth_store::open(directory, options).unwrap().journal;
+    while journal.revision().get() < count {
+        let payload = format!("record {}", journal.revision().next());
+        append(&mut journal, payload.as_bytes());
+    }
+}
+
+#[test]
+fn records_are_there_after_reopening_and_segments_roll() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { segment_bytes: 4096, spare_bytes: 512, ..Options::default() };
+    fill(directory.path(), 500, options);
+    let opened = berth_store::open(directory.path(), options).unwrap();
+    assert!(opened.compactor.sealed().len() > 5, "{:?}", opened.compactor.sealed());
+    let records: Vec<_> = opened.recovered.records.map(Result::unwrap).collect();
+    assert_eq!(records.len(), 500);
+    assert_eq!(records[499].payload, b"record 500");
+    assert!(opened.recovered.cut.is_none());
+}
+
+#[test]
+fn s3_a_second_server_is_refused_by_directory_and_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = berth_store::open(directory.path(), Options::default()).unwrap();
+    let error = berth_store::open(directory.path(), Options::default()).unwrap_err();
+    let OpenError::Lock(LockError::Held { pid, .. }) = &error else { panic!("{error}") };
+    assert_eq!(*pid, Some(std::process::id()));
+    let text = error.to_string();
+    assert!(text.contains(&directory.path().display().to_string()), "{text}");
+    assert!(text.contains(&std::process::id().to_string()), "{text}");
+    drop(first);
+    berth_store::open(directory.path(), Options::default()).unwrap();
+    assert!(fs::exists(directory.path().join("LOCK")).unwrap());
+}
+
+#[test]
+fn a_journal_is_made_shorter_while_it_is_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { segment_bytes: 4096, spare_bytes: 512, ..Options::default() };
+    let Opened { mut journal, mut compactor, .. } = berth_store::open(directory.path(), options).unwrap();
+    let done = AtomicBool::new(false);
+    let removed = thread::scope(|scope| {
+        let beside = scope.spawn(|| {
+            let mut removed = 0;
+            // Once more after the writer has ended, so that the last complete segments are seen.
+            for ended in iter::from_fn(|| Some(done.load(Ordering::Acquire))) {
+                if let Some(last) = compactor.sealed().last().map(|segment| segment.last) {
+                    // The state of this test is the number of records.
+                    let before = compactor
+                        .newest()
+                        .unwrap()
+                        .map_or(0, |snapshot| u64::from_le_bytes(snapshot.payload.as_slice().try_into().unwrap()));
+                    let count = before + compactor.records(Revision::new(before)).map(Result::unwrap).count() as u64;
+                    compactor.install(last, |out| out.write_all(&count.to_le_bytes())).unwrap();
+                    removed += compactor.remove(Keep::NewestTwo).unwrap().segments;
+                }
+                if ended {
+                    break;
+                }
+            }
+            removed
+        });
+        for number in 1..=2000 {
+            append(&mut journal, format!("record {number}").as_bytes());
+        }
+        done.store(true, Ordering::Release);
+        beside.join().unwrap()
+    });
+    assert!(removed > 10, "{removed}");
+    drop((journal, compactor));
+    let opened = berth_store::open(directory.path(), options).unwrap();
+    let snapshot = opened.recovered.snapshot.unwrap();
+    assert_eq!(snapshot.payload, snapshot.revision.get().to_le_bytes());
+    let records: Vec<_> = opened.recovered.records.map(Result::unwrap).collect();
+    assert_eq!(snapshot.revision.get() + records.len() as u64, 2000);
+    assert_eq!(records.last().unwrap().payload, b"record 2000");
+}
+
+#[test]
+fn s2_at_its_limit_a_journal_takes_only_what_may_use_the_spare_until_it_is_made_shorter() {
+    let directory = tempfile::tempdir().unwrap();
+    let options =
+        Options { segment_bytes: 16 << 10, spare_bytes: 4 << 10, limit_bytes: Some(64 << 10), max_records: 4 };
+    let Opened { mut journal, mut compactor, .. } = berth_store::open(directory.path(), options).unwrap();
+    let error = loop {
+        match journal.reserve(1000, false) {
+            Ok(()) => append(&mut journal, &[7; 1000]),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, NoRoom::Limit { limit: 65536, .. }), "{error}");
+    let full = journal.revision();
+    assert!(full.get() > 50, "{full}");
+    for _ in 0..3 {
+        journal.reserve(1000, true).unwrap();
+        append(&mut journal, &[8; 1000]);
+    }
+    let size: u64 = fs::read_dir(directory.path().join("journal"))
+        .unwrap()
+        .map(|file| file.unwrap().metadata().unwrap().len())
+        .sum();
+    assert!(size <= 64 << 10, "{size}");
+    assert!(journal.reserve(1000, false).is_err());
+    assert!(matches!(journal.reserve(300 << 20, true).unwrap_err(), NoRoom::TooLarge { .. }));
+
+    let last = compactor.sealed().last().unwrap().last;
+    compactor.install(last, |out| out.write_all(b"state")).unwrap();
+    assert_eq!(compactor.remove(Keep::NewestTwo).unwrap().segments, 0);
+    assert!(compactor.remove(Keep::Newest).unwrap().segments > 2);
+    journal.reserve(1000, false).unwrap();
+    append(&mut journal, &[9; 1000]);
+}
+
+#[test]
+fn a_snapshot_may_only_be_where_a_durable_record_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let Opened { mut journal, mut compactor, .. } = berth_store::open(directory.path(), Options::default()).unwrap();
+    let records = [3, 5].map(|last| RecordRef { last: Revision::new(last), payload: b"several events" });
+    journal.append(Epoch::new(1), Revision::new(0), &records).unwrap();
+    for wrong in [0, 1, 4, 6] {
+        let error = compactor.install(Revision::new(wrong), |_| Ok(())).unwrap_err();
+        assert!(error.to_string().contains(&format!("revision {wrong}")), "{error}");
+    }
+    compactor.install(Revision::new(3), |out| out.write_all(b"state after three")).unwrap();
+    let failed = compactor.install(Revision::new(5), |_| Err(std::io::ErrorKind::InvalidData.into()));
+    assert!(failed.is_err());
+    drop((journal, compactor));
+    let opened = berth_store::open(directory.path(), Options::default()).unwrap();
+    assert_eq!(opened.recovered.snapshot.unwrap().payload, b"state after three");
+    let left: Vec<_> = opened.recovered.records.map(|record| record.unwrap().last.get()).collect();
+    assert_eq!(left, [5]);
+    let names: Vec<_> =
+        fs::read_dir(directory.path().join("journal")).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+}
+
+#[test]
+fn a_hundred_thousand_records_are_read_with_a_few_reads_for_each_segment() {
+    let disk = SimDisk::new();
+    let options = Options { segment_bytes: 4 << 20, ..Options::default() };
+    let open = || LogJournal::open_on(disk.clone(), Path::new("data"), options).unwrap();
+    let mut journal = open().journal;
+    let payload = [5; 100];
+    while journal.revision().get() < 100_000 {
+        let before = journal.revision();
+        let records: Vec<_> =
+            (1..=100).map(|add| RecordRef { last: Revision::new(before.get() + add), payload: &payload }).collect();
+        journal.append(Epoch::new(1), before, &records).unwrap();
+    }
+    let before = disk.reads();
+    assert_eq!(open().recovered.records.map(Result::unwrap).count(), 100_000);
+    let segments = disk.files().len() as u64;
+    assert!(segments >= 3 && disk.reads() - before <= 3 * segments, "{} reads", disk.reads() - before);
+}
+
+#[test]
+fn a_sparse_copy_of_a_directory_gets_its_room_back() {
+    let directory = tempfile::tempdir().unwrap();
+    fill(directory.path(), 3, Options::default());
+    let segment = directory.path().join("journal/00000000000000000001.log");
+    let bytes = fs::read(&segment).unwrap();
+    let used = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    fs::write(&segment, &bytes[..used]).unwrap();
+    fs::File::options().write(true).open(&segment).unwrap().set_len(bytes.len() as u64).unwrap();
+    assert!(blocks(&segment) < 16 << 20);
+    let opened = LogJournal::open_on(RealDisk, directory.path(), Options::default()).unwrap();
+    assert!(blocks(&segment) >= 16 << 20);
+    assert_eq!(opened.recovered.records.count(), 3);
+}
+
+/// The space that a file really takes.
+fn blocks(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(path).unwrap().blocks() * 512
+}

@@ -1,0 +1,73 @@
+//! The JSON bodies of the HTTP API, with their OpenAPI descriptions.
+//!
+//! Server and client share these types, so a field has one name and one meaning. The crate promises:
+//!
+//! - **Bad input ends here.** Fields are types of `berth-domain` wherever there is one; what was read is well formed.
+//!   What only makes sense as a whole is checked by `into_…` functions, which name the field that is wrong
+//!   ([`Invalid`]). [`body::read`] does the same for JSON text.
+//! - **People and gateways are read strictly, agents leniently.** A misspelt field in a request is an error. A report
+//!   of an agent may say more than we know, and may leave out what has a safe default, so that versions can differ.
+//! - **Sizes go out as whole bytes**, in fields that end in `_bytes`; they come in as such or as `"74.49GiB"`. Times go
+//!   out as RFC 3339 text in UTC with milliseconds ([`Time`]), lengths of time as `"10m"` ([`TimeSpan`]).
+//!
+//! How data passes through: JSON ⇄ a type of this crate → (`into_…`) a type of `berth-domain`, which is what the core
+//! takes. On the way out the server builds these types from what the core shows. The crate knows nothing of the core,
+//! does no I/O and reads no clock.
+
+pub mod body;
+
+mod audit;
+mod balance;
+mod decision;
+mod desired;
+mod event;
+mod health;
+mod ledger;
+mod log;
+mod memory;
+mod model;
+mod model_file;
+mod page;
+mod problem;
+mod queue;
+mod reason;
+mod report;
+mod runner;
+pub mod schema;
+mod slot;
+mod status;
+mod time;
+mod token;
+mod workload;
+
+pub use audit::AuditEntry;
+pub use balance::{CpuBalance, MemoryBalance};
+pub use body::{BodyError, Invalid};
+pub use decision::{
+    CountTried, Decision, DecisionQuery, DeviceRow, Eviction, Explanation, Fit, FitQuery, Judgement, Outcome, RowClaim,
+};
+pub use desired::{AgentRequest, Desired, DesiredGpu, DesiredQuery, DesiredSlot};
+pub use event::{EventQuery, StreamEvent};
+pub use health::{Health, Ready, Version};
+pub use ledger::{ClaimPhase, DeviceClaim, DeviceLedger, DeviceState, HostLedger, Ledger};
+pub use log::{LogLevel, LogQuery};
+pub use memory::ModelMemory;
+pub use model::{ChargedMemory, Model, ModelRequest};
+pub use model_file::ModelFile;
+pub use page::{PageQuery, REVISION_HEADER};
+pub use problem::{PROBLEM_MEDIA_TYPE, Problem};
+pub use queue::{Demand, DemandNeed, QueueEntry};
+pub use reason::Reason;
+pub use report::{
+    GpuHealth, Host, ReportAnswer, ReportRequest, ReportedClaim, ReportedEvidence, ReportedGpu, ReportedMemory,
+    ReportedSlot, ReportedSlotState,
+};
+pub use runner::{DrainQuery, ForgetRequest, Runner, RunnerAdmission, RunnerState};
+pub use slot::{ForceReleaseRequest, GpuAllocation, Slot, SlotGpu, SlotQuery};
+pub use status::{RunnerStatus, StatusGpu};
+pub use time::{Time, TimeSpan};
+pub use token::{NewToken, Role, Token, TokenId, TokenName, TokenRequest};
+pub use workload::{
+    CompleteRequest, HeartbeatRequest, JobRequest, SubmitRequest, WaitQuery, Workload, WorkloadFilter, WorkloadSlot,
+    WorkloadState,
+};

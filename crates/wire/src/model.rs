@@ -1,0 +1,329 @@
+//! Models of the catalogue.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use berth_domain::{
+    Arg, Bytes, DeviceUuid, GpuCount, GpuMemory, GpuName, LabelKey, LabelValue, MemorySource, Millicores, ModelName,
+    ModelRevision, ModelSpec, ModelSpecError, Placement, PoolName, RuntimeName,
+};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{Invalid, ModelMemory, TimeSpan, schema};
+
+/// A model as an operator describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModelRequest {
+    /// Its name, which the path says already; if it is here too, they must agree.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::ModelName>)]
+    pub name: Option<ModelName>,
+    /// What starts it. Agents know runtimes by name and start only those that they were given.
+    #[schema(value_type = schema::RuntimeName)]
+    pub runtime: RuntimeName,
+    /// How much GPU memory it needs. Without it the model is known, but refused when it is scheduled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<ModelMemory>,
+    /// GPU counts that it can run on; `[0]` for a model without GPUs. Unless said: those with a number, else powers of
+    /// two.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(value_type = Vec<schema::GpuCount>)]
+    pub gpu_counts: BTreeSet<GpuCount>,
+    /// Whole GPUs, whatever its memory.
+    #[serde(default)]
+    pub exclusive: bool,
+    /// How many leases one slot serves at once; 1 unless said otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 65536)]
+    pub concurrency: Option<u32>,
+    /// How long an idle slot stays; the server's default unless said otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_alive: Option<TimeSpan>,
+    /// How long a slot is safe from eviction after it became ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_run: Option<TimeSpan>,
+    /// Slots that are kept though nobody asks.
+    #[serde(default)]
+    #[schema(maximum = 65536)]
+    pub min_replicas: u32,
+    /// Never more slots than these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub max_replicas: Option<u32>,
+    /// Never evicted and never stopped for being idle.
+    #[serde(default)]
+    pub pinned: bool,
+    /// How candidates are ranked; `spread` unless said otherwise.
+    #[serde(default)]
+    #[schema(value_type = schema::Placement)]
+    pub placement: Placement,
+    /// The one pool it runs in; `default` unless said otherwise, never "all".
+    #[serde(default = "PoolName::default_pool")]
+    #[schema(value_type = schema::PoolName)]
+    pub pool: PoolName,
+    /// Labels that a runner must have.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, schema::LabelValue>)]
+    pub labels: BTreeMap<LabelKey, LabelValue>,
+    /// GPU names, any of which will do; any at all when empty.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(value_type = Vec<schema::GpuName>)]
+    pub gpu_names: BTreeSet<GpuName>,
+    /// Devices, any of which will do; any at all when empty.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(value_type = Vec<schema::DeviceUuid>, max_items = 64)]
+    pub gpu_uuids: BTreeSet<DeviceUuid>,
+    /// CPU of one slot.
+    #[serde(default)]
+    #[schema(value_type = schema::Millicores)]
+    pub cpu_millicores: Millicores,
+    /// RAM of one slot.
+    #[serde(default)]
+    #[schema(value_type = schema::Size)]
+    pub ram: Bytes,
+    /// Arguments of its runtime.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<schema::Arg>, max_items = 1024)]
+    pub args: Vec<Arg>,
+}
+
+impl ModelRequest {
+    /// A model on `runtime`, with the defaults of everything else.
+    #[must_use]
+    pub fn new(runtime: RuntimeName) -> Self {
+        Self {
+            name: None,
+            runtime,
+            memory: None,
+            gpu_counts: BTreeSet::new(),
+            exclusive: false,
+            concurrency: None,
+            keep_alive: None,
+            min_run: None,
+            min_replicas: 0,
+            max_replicas: None,
+            pinned: false,
+            placement: Placement::default(),
+            pool: PoolName::default_pool(),
+            labels: BTreeMap::new(),
+            gpu_names: BTreeSet::new(),
+            gpu_uuids: BTreeSet::new(),
+            cpu_millicores: Millicores::ZERO,
+            ram: Bytes::ZERO,
+            args: Vec::new(),
+        }
+    }
+
+    /// The catalogue entry that is asked for.
+    pub fn into_spec(self, name: ModelName) -> Result<ModelSpec, Invalid> {
+        if let Some(other) = self.name.filter(|other| *other != name) {
+            return Err(Invalid::new("name", format!("the path names {name}, the body {other}")));
+        }
+        let memory = self.memory.map(|memory| MemorySource::stated(memory.0)).unwrap_or_default();
+        let mut spec = ModelSpec::new(name, self.runtime, memory);
+        spec.gpu_counts = self.gpu_counts;
+        spec.exclusive = self.exclusive;
+        spec.concurrency = self.concurrency.unwrap_or(spec.concurrency);
+        spec.keep_alive = self.keep_alive.map(|span| span.0);
+        spec.min_run = self.min_run.map(|span| span.0);
+        spec.replicas.min = self.min_replicas;
+        spec.replicas.max = self.max_replicas;
+        spec.replicas.pinned = self.pinned;
+        spec.placement = self.placement;
+        spec.constraints.pool = self.pool;
+        spec.constraints.labels = self.labels;
+        spec.constraints.gpu_names = self.gpu_names;
+        spec.constraints.gpu_uuids = self.gpu_uuids;
+        spec.cpu = self.cpu_millicores;
+        spec.ram = self.ram;
+        spec.args = self.args;
+        spec.validate().map_err(|error| Invalid::new(field_of(&error), error.to_string()))?;
+        Ok(spec)
+    }
+}
+
+fn field_of(error: &ModelSpecError) -> &'static str {
+    match error {
+        ModelSpecError::NoConcurrency => "concurrency",
+        ModelSpecError::ReplicasCrossed { .. } => "max_replicas",
+        ModelSpecError::TooLarge { field, .. } => field,
+        ModelSpecError::MixedCounts | ModelSpecError::CountWithoutMemory(_) => "gpu_counts",
+        ModelSpecError::RankCount { .. } => "memory.per_gpu",
+        ModelSpecError::ZeroMemory => "memory",
+    }
+}
+
+/// A model of the catalogue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Model {
+    /// Its name.
+    #[schema(value_type = schema::ModelName)]
+    pub name: ModelName,
+    /// What starts it.
+    #[schema(value_type = schema::RuntimeName)]
+    pub runtime: RuntimeName,
+    /// How much GPU memory its operator says that it needs; nothing where nobody knows.
+    #[serde(default)]
+    pub memory: Option<ModelMemory>,
+    /// GPU counts that were stated; empty where none was.
+    #[schema(value_type = Vec<schema::GpuCount>)]
+    pub gpu_counts: BTreeSet<GpuCount>,
+    /// Whole GPUs, whatever its memory.
+    pub exclusive: bool,
+    /// How many leases one slot serves at once.
+    pub concurrency: u32,
+    /// How long an idle slot stays, where the model says so.
+    #[serde(default)]
+    pub keep_alive: Option<TimeSpan>,
+    /// How long a slot is safe from eviction, where the model says so.
+    #[serde(default)]
+    pub min_run: Option<TimeSpan>,
+    /// Slots that are kept though nobody asks.
+    pub min_replicas: u32,
+    /// Never more slots than these.
+    #[serde(default)]
+    pub max_replicas: Option<u32>,
+    /// Never evicted and never stopped for being idle.
+    pub pinned: bool,
+    /// How candidates are ranked.
+    #[schema(value_type = schema::Placement)]
+    pub placement: Placement,
+    /// The pool it runs in.
+    #[schema(value_type = schema::PoolName)]
+    pub pool: PoolName,
+    /// Labels that a runner must have.
+    #[schema(value_type = BTreeMap<String, schema::LabelValue>)]
+    pub labels: BTreeMap<LabelKey, LabelValue>,
+    /// GPU names, any of which will do.
+    #[schema(value_type = Vec<schema::GpuName>)]
+    pub gpu_names: BTreeSet<GpuName>,
+    /// Devices, any of which will do.
+    #[schema(value_type = Vec<schema::DeviceUuid>)]
+    pub gpu_uuids: BTreeSet<DeviceUuid>,
+    /// CPU of one slot.
+    #[schema(value_type = schema::Millicores)]
+    pub cpu_millicores: Millicores,
+    /// RAM of one slot, in bytes.
+    #[schema(value_type = schema::Bytes)]
+    pub ram: Bytes,
+    /// Arguments of its runtime.
+    #[schema(value_type = Vec<schema::Arg>)]
+    pub args: Vec<Arg>,
+    /// Which version this is.
+    #[schema(value_type = schema::ModelRevision)]
+    pub revision: ModelRevision,
+    /// It was removed, and its last slots finish.
+    #[serde(default)]
+    pub deleted: bool,
+    /// Slots that serve or will serve.
+    #[serde(default)]
+    pub live_slots: u32,
+    /// Workloads that wait for it.
+    #[serde(default)]
+    pub waiting: u64,
+    /// How often one of its slots was evicted.
+    #[serde(default)]
+    pub evictions: u64,
+    /// What is charged on each GPU, for each GPU count that it may run on.
+    #[serde(default)]
+    pub charged: Vec<ChargedMemory>,
+}
+
+/// What one GPU count costs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ChargedMemory {
+    /// How many GPUs.
+    #[schema(value_type = schema::GpuCount)]
+    pub gpu_count: GpuCount,
+    /// Bytes on each GPU in rank order; absent where it is a share of the device, or unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<schema::Bytes>>)]
+    pub gpu_bytes: Option<Vec<Bytes>>,
+    /// In words: `bytes`, `fraction`, `whole` or `unknown`.
+    #[schema(example = "bytes")]
+    pub by: String,
+}
+
+impl ChargedMemory {
+    /// What each GPU count of a model costs.
+    #[must_use]
+    pub fn of(spec: &ModelSpec) -> Vec<Self> {
+        let one = |gpu_count: GpuCount| {
+            let memory = spec.memory_on(gpu_count);
+            let by = match memory.as_ref().map(|ranks| ranks.first()) {
+                None => "unknown",
+                Some(None | Some(GpuMemory::Bytes(_))) => "bytes",
+                Some(Some(GpuMemory::Fraction(_))) => "fraction",
+                Some(Some(GpuMemory::Whole)) => "whole",
+            };
+            let bytes = |memory: &GpuMemory| match memory {
+                GpuMemory::Bytes(bytes) => Some(*bytes),
+                GpuMemory::Fraction(_) | GpuMemory::Whole => None,
+            };
+            let gpu_bytes = memory.and_then(|ranks| ranks.iter().map(bytes).collect());
+            Self { gpu_count, gpu_bytes, by: by.to_owned() }
+        };
+        spec.allowed_counts().into_iter().map(one).collect()
+    }
+}
+
+impl Model {
+    /// The catalogue entry, before anything is known of its slots and its queue.
+    #[must_use]
+    pub fn of(spec: &ModelSpec, revision: ModelRevision) -> Self {
+        Self {
+            name: spec.name.clone(),
+            runtime: spec.constraints.runtime.clone(),
+            memory: spec.memory.stated.clone().map(ModelMemory),
+            gpu_counts: spec.gpu_counts.clone(),
+            exclusive: spec.exclusive,
+            concurrency: spec.concurrency,
+            keep_alive: spec.keep_alive.map(TimeSpan),
+            min_run: spec.min_run.map(TimeSpan),
+            min_replicas: spec.replicas.min,
+            max_replicas: spec.replicas.max,
+            pinned: spec.replicas.pinned,
+            placement: spec.placement,
+            pool: spec.constraints.pool.clone(),
+            labels: spec.constraints.labels.clone(),
+            gpu_names: spec.constraints.gpu_names.clone(),
+            gpu_uuids: spec.constraints.gpu_uuids.clone(),
+            cpu_millicores: spec.cpu,
+            ram: spec.ram,
+            args: spec.args.clone(),
+            revision,
+            deleted: false,
+            live_slots: 0,
+            waiting: 0,
+            evictions: 0,
+            charged: ChargedMemory::of(spec),
+        }
+    }
+
+    /// What would have to be put to get this model.
+    #[must_use]
+    pub fn request(&self) -> ModelRequest {
+        ModelRequest {
+            name: Some(self.name.clone()),
+            runtime: self.runtime.clone(),
+            memory: self.memory.clone(),
+            gpu_counts: self.gpu_counts.clone(),
+            exclusive: self.exclusive,
+            concurrency: Some(self.concurrency),
+            keep_alive: self.keep_alive,
+            min_run: self.min_run,
+            min_replicas: self.min_replicas,
+            max_replicas: self.max_replicas,
+            pinned: self.pinned,
+            placement: self.placement,
+            pool: self.pool.clone(),
+            labels: self.labels.clone(),
+            gpu_names: self.gpu_names.clone(),
+            gpu_uuids: self.gpu_uuids.clone(),
+            cpu_millicores: self.cpu_millicores,
+            ram: self.ram,
+            args: self.args.clone(),
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Listings in pages.
+
+use std::num::NonZeroU32;
+
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
+
+/// The header that says of which revision a listing is.
+pub const REVISION_HEADER: &str = "berth-revision";
+
+/// Which part of a listing. The `Link` header of an answer says how to go on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct PageQuery {
+    /// At most so many; all unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[param(value_type = Option<u32>, minimum = 1)]
+    pub limit: Option<NonZeroU32>,
+    /// Only those after this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}

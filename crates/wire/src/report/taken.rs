@@ -1,0 +1,118 @@
+//! A report on its way in: what was written becomes what the core takes.
+
+use berth_domain::{
+    DeviceUuid, Evidence, FailureReason, GpuReport, HostReport, ReasonText, ReportedState, RunnerId, RunnerReport,
+    SlotReport,
+};
+
+use super::{ReportRequest, ReportedClaim, ReportedGpu, ReportedMemory, ReportedSlot, ReportedSlotState};
+use crate::Invalid;
+
+impl ReportRequest {
+    /// The report as the core takes it, with the runner that the path names.
+    pub fn into_report(self, runner: RunnerId) -> Result<RunnerReport, Invalid> {
+        let number = |at: usize, field: &str| format!("{field}[{at}]");
+        let gpus = self.gpus.into_iter().enumerate().map(|(at, gpu)| gpu.into_report(&number(at, "gpus")));
+        let slots = self.slots.into_iter().enumerate().map(|(at, slot)| slot.into_report(&number(at, "slots")));
+        Ok(RunnerReport {
+            runner,
+            incarnation: self.incarnation,
+            cluster: self.cluster_id,
+            sequence: self.sequence,
+            machine: self.machine_id,
+            boot: self.boot_id,
+            version: words("version", &self.version)?,
+            address: words("address", &self.address)?,
+            pool: self.pool,
+            labels: self.labels,
+            runtimes: self.runtimes,
+            host: HostReport { cpu: self.host.cpu_millicores, ram: self.host.ram_bytes },
+            gpus: gpus.collect::<Result<_, _>>()?,
+            slots: slots.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+fn words(field: &str, text: &str) -> Result<ReasonText, Invalid> {
+    ReasonText::new(text).map_err(|error| Invalid::new(field, error.to_string()))
+}
+
+/// A replica is a name, not memory.
+fn physical(path: &str, field: &str, advertised: &str) -> Result<DeviceUuid, Invalid> {
+    DeviceUuid::physical(advertised).map_err(|error| Invalid::new(format!("{path}.{field}"), error.to_string()))
+}
+
+impl ReportedGpu {
+    fn into_report(self, path: &str) -> Result<GpuReport, Invalid> {
+        Ok(GpuReport {
+            uuid: physical(path, "uuid", &self.uuid)?,
+            index: self.index,
+            name: self.name,
+            memory_total: self.memory_total_bytes,
+            memory_used: self.memory_used_bytes,
+            memory_reserved: self.memory_reserved_bytes,
+            parent: self.parent_uuid.map(|uuid| physical(path, "parent_uuid", &uuid)).transpose()?,
+            health: self.health.into(),
+        })
+    }
+}
+
+impl ReportedSlot {
+    fn into_report(self, path: &str) -> Result<SlotReport, Invalid> {
+        let state = self.reported_state(path)?;
+        let claim = |(at, claim): (usize, ReportedClaim)| {
+            let uuid = physical(path, &format!("claims[{at}].uuid"), &claim.uuid)?;
+            Ok(berth_domain::ReportedClaim { uuid, bytes: claim.bytes })
+        };
+        let memory = |(at, memory): (usize, ReportedMemory)| {
+            let uuid = physical(path, &format!("memory[{at}].uuid"), &memory.uuid)?;
+            let peak = memory.peak_bytes.max(memory.used_bytes);
+            Ok(berth_domain::ReportedMemory { uuid, used: memory.used_bytes, peak })
+        };
+        Ok(SlotReport {
+            id: self.id,
+            generation: self.generation,
+            model: self.model,
+            state,
+            endpoint: self.endpoint,
+            claims: self.claims.into_iter().enumerate().map(claim).collect::<Result<_, _>>()?,
+            memory: self.memory.into_iter().enumerate().map(memory).collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn reported_state(&self, path: &str) -> Result<ReportedState, Invalid> {
+        Ok(match self.state {
+            ReportedSlotState::Starting => ReportedState::Starting,
+            ReportedSlotState::Ready => ReportedState::Ready,
+            ReportedSlotState::Stopping => ReportedState::Stopping,
+            ReportedSlotState::Failed => ReportedState::Failed(failure(self.reason.as_deref())),
+            ReportedSlotState::Exited => match self.exit_code {
+                Some(code) => ReportedState::Exited { code },
+                None => {
+                    return Err(Invalid::new(format!("{path}.exit_code"), "a slot that exited says with what code"));
+                }
+            },
+            ReportedSlotState::Refused => ReportedState::Refused,
+            ReportedSlotState::Gone => {
+                let seen = self.evidence.unwrap_or_default();
+                ReportedState::Gone(Evidence { tree_gone: seen.tree_gone, driver_clear: seen.driver_clear })
+            }
+        })
+    }
+}
+
+fn failure(code: Option<&str>) -> FailureReason {
+    use FailureReason as Why;
+    let known = [
+        Why::BadBinary,
+        Why::OutOfMemory,
+        Why::PortTaken,
+        Why::ModelMissing,
+        Why::NeverReady,
+        Why::Crashed,
+        Why::StartDeadline,
+        Why::DeviceLost,
+        Why::Unkillable,
+    ];
+    known.into_iter().find(|why| Some(why.code()) == code).unwrap_or(Why::Crashed)
+}

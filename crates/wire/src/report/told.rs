@@ -1,0 +1,88 @@
+//! A report on its way out: what an agent knows becomes what is written.
+
+use berth_domain::{GpuReport, ReportedState, RunnerReport, SlotReport};
+
+use super::{
+    ReportRequest, ReportedClaim, ReportedEvidence, ReportedGpu, ReportedMemory, ReportedSlot, ReportedSlotState,
+};
+
+impl From<RunnerReport> for ReportRequest {
+    fn from(report: RunnerReport) -> Self {
+        Self {
+            incarnation: report.incarnation,
+            cluster_id: report.cluster,
+            machine_id: report.machine,
+            boot_id: report.boot,
+            sequence: report.sequence,
+            version: report.version.to_string(),
+            address: report.address.to_string(),
+            pool: report.pool,
+            labels: report.labels,
+            runtimes: report.runtimes,
+            host: report.host.into(),
+            gpus: report.gpus.into_iter().map(ReportedGpu::from).collect(),
+            slots: report.slots.into_iter().map(ReportedSlot::from).collect(),
+        }
+    }
+}
+
+impl From<GpuReport> for ReportedGpu {
+    fn from(gpu: GpuReport) -> Self {
+        Self {
+            uuid: gpu.uuid.to_string(),
+            index: gpu.index,
+            name: gpu.name,
+            memory_total_bytes: gpu.memory_total,
+            memory_used_bytes: gpu.memory_used,
+            memory_reserved_bytes: gpu.memory_reserved,
+            utilization_percent: None,
+            parent_uuid: gpu.parent.map(|uuid| uuid.to_string()),
+            health: gpu.health.into(),
+        }
+    }
+}
+
+impl From<SlotReport> for ReportedSlot {
+    fn from(slot: SlotReport) -> Self {
+        let (mut exit_code, mut reason, mut evidence) = (None, None, None);
+        let state = match slot.state {
+            ReportedState::Starting => ReportedSlotState::Starting,
+            ReportedState::Ready => ReportedSlotState::Ready,
+            ReportedState::Stopping => ReportedSlotState::Stopping,
+            ReportedState::Failed(why) => {
+                reason = Some(why.code().to_owned());
+                ReportedSlotState::Failed
+            }
+            ReportedState::Exited { code } => {
+                exit_code = Some(code);
+                ReportedSlotState::Exited
+            }
+            ReportedState::Refused => ReportedSlotState::Refused,
+            ReportedState::Gone(seen) => {
+                evidence = Some(ReportedEvidence { tree_gone: seen.tree_gone, driver_clear: seen.driver_clear });
+                ReportedSlotState::Gone
+            }
+        };
+        let claim =
+            |claim: berth_domain::ReportedClaim| ReportedClaim { uuid: claim.uuid.to_string(), bytes: claim.bytes };
+        let memory = |memory: berth_domain::ReportedMemory| ReportedMemory {
+            uuid: memory.uuid.to_string(),
+            used_bytes: memory.used,
+            peak_bytes: memory.peak,
+        };
+        Self {
+            id: slot.id,
+            generation: slot.generation,
+            model: slot.model,
+            state,
+            endpoint: slot.endpoint,
+            pid: None,
+            claims: slot.claims.into_iter().map(claim).collect(),
+            memory: slot.memory.into_iter().map(memory).collect(),
+            exit_code,
+            reason,
+            detail: None,
+            evidence,
+        }
+    }
+}

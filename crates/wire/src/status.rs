@@ -1,0 +1,84 @@
+//! What a runner last reported, with the server's ledgers beside it.
+
+use berth_domain::{BootId, Bytes, DeviceUuid, GpuName, Incarnation, MachineId, RunnerId, Sequence};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::report::{GpuHealth, Host, ReportedSlot};
+use crate::{DeviceState, MemoryBalance, RunnerState, Time, schema};
+
+/// What a runner last reported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RunnerStatus {
+    /// Which runner.
+    #[schema(value_type = schema::RunnerId)]
+    pub id: RunnerId,
+    /// Its machine.
+    #[schema(value_type = schema::MachineId)]
+    pub machine_id: MachineId,
+    /// The machine's boot.
+    #[schema(value_type = schema::BootId)]
+    pub boot_id: BootId,
+    /// Which start of its agent.
+    #[schema(value_type = schema::Incarnation)]
+    pub incarnation: Incarnation,
+    /// Which of its reports this is.
+    #[schema(value_type = schema::Sequence)]
+    pub sequence: Sequence,
+    /// When the report came.
+    pub received: Time,
+    /// How old it is.
+    #[serde(default)]
+    pub age_ms: u64,
+    /// Whether the runner is heard of.
+    pub state: RunnerState,
+    /// The agent's version.
+    #[serde(default)]
+    pub version: String,
+    /// CPU and RAM that it may use.
+    #[serde(default)]
+    pub host: Host,
+    /// Its physical GPUs by index.
+    pub gpus: Vec<StatusGpu>,
+    /// The slots that it knows of.
+    pub slots: Vec<ReportedSlot>,
+}
+
+/// One physical GPU as it was reported, and its ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StatusGpu {
+    /// Which.
+    #[schema(value_type = schema::DeviceUuid)]
+    pub uuid: DeviceUuid,
+    /// Its index on the machine.
+    pub index: u16,
+    /// What the driver calls it.
+    #[schema(value_type = schema::GpuName)]
+    pub name: GpuName,
+    /// How often this runner advertises it.
+    #[serde(default)]
+    pub replicas: u16,
+    /// All its memory.
+    #[schema(value_type = schema::Bytes)]
+    pub memory_total_bytes: Bytes,
+    /// What was in use, by whomever.
+    #[schema(value_type = schema::Bytes)]
+    pub memory_used_bytes: Bytes,
+    /// What the driver keeps for itself.
+    #[schema(value_type = schema::Bytes)]
+    pub memory_reserved_bytes: Bytes,
+    /// How busy it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utilization_percent: Option<u32>,
+    /// The GPU that it is a MIG instance of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::DeviceUuid>)]
+    pub parent_uuid: Option<DeviceUuid>,
+    /// What the driver says of it.
+    pub health: GpuHealth,
+    /// Its ledger; absent for a device that belongs to another machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ledger: Option<MemoryBalance>,
+    /// Whether it takes anything new, and if not, why.
+    pub state: DeviceState,
+}
