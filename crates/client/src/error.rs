@@ -127,11 +127,10 @@ pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
     chain(error).last().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-fn is_tls(error: &reqwest::Error) -> bool {
-    chain(error).any(|error| {
-        let inside = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        error.is::<rustls::Error>() || inside.is_some_and(|inner| inner.is::<rustls::Error>())
-    })
+/// An I/O error hides what it carries from the chain, sometimes in another one.
+fn is_tls(error: &(dyn Error + 'static)) -> bool {
+    let inside = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    error.is::<rustls::Error>() || inside.is_some_and(|inner| is_tls(inner)) || error.source().is_some_and(is_tls)
 }
 
 fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {

@@ -105,7 +105,7 @@ enum Tail {
 
 fn tail(bytes: &[u8], place: Place, revision: Revision) -> Tail {
     let Some(range) = written(bytes, place.offset) else { return Tail::Clean };
-    if later_batch_follows(&bytes[..range.end], place, revision) {
+    if later_batch_follows(bytes, place, range.end, revision) {
         Tail::Followed
     } else if something_is_missing(bytes, place, range.end) {
         Tail::Torn(range)
@@ -115,9 +115,9 @@ fn tail(bytes: &[u8], place: Place, revision: Revision) -> Tail {
 }
 
 /// Looks for the header of a batch that was written after the one at `place`. A batch is written only after the one
-/// before it was synced, so even the header alone proves that.
-fn later_batch_follows(bytes: &[u8], place: Place, revision: Revision) -> bool {
-    (place.offset + ALIGN..bytes.len()).step_by(ALIGN).any(|offset| {
+/// before it was synced, so even the header alone proves that. `written` is the end of everything that is not zero.
+fn later_batch_follows(bytes: &[u8], place: Place, written: usize, revision: Revision) -> bool {
+    (place.offset + ALIGN..written).step_by(ALIGN).any(|offset| {
         FrameHeader::read(bytes, Place { offset, ..place }).is_some_and(|header| header.before > revision)
     })
 }
@@ -180,4 +180,68 @@ fn has_hole(bytes: &[u8], range: Range<usize>) -> bool {
         at = next;
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{frame, journal::RecordRef};
+
+    fn segment(batches: &[(u64, u64)]) -> Vec<u8> {
+        let first = Revision::new(1);
+        let mut bytes = Header { revision: first, number: 1, checksum: 0 }.encode(Kind::Segment).to_vec();
+        for (before, last) in batches {
+            let place = Place { segment: first, offset: bytes.len() };
+            let records = [RecordRef { last: Revision::new(*last), payload: b"events" }];
+            frame::encode(&mut bytes, place, Epoch::new(1), Revision::new(*before), &records).unwrap();
+        }
+        bytes.resize(bytes.len() + 100, 0);
+        bytes
+    }
+
+    fn scan_last(bytes: &[u8]) -> Result<Scan, ReadError> {
+        scan(Path::new("1.log"), bytes, Revision::new(1), Role::Last)
+    }
+
+    #[test]
+    fn good_frames_that_do_not_follow_each_other_are_a_gap() {
+        assert_eq!(scan_last(&segment(&[(0, 2), (2, 3)])).unwrap().revision, Revision::new(3));
+        for next in [(1, 3), (3, 4)] {
+            let Err(ReadError::Damaged(damage)) = scan_last(&segment(&[(0, 2), next])) else { panic!("{next:?}") };
+            assert_eq!(damage.flaw, Flaw::Gap { after: Revision::new(2), next: Revision::new(next.0) });
+        }
+    }
+
+    #[test]
+    fn boundaries_are_the_ends_of_records_and_the_beginning() {
+        let bytes = segment(&[(0, 2), (2, 5)]);
+        let found: Vec<u64> = (0..=6)
+            .filter(|at| has_boundary(Path::new("1.log"), &bytes, Revision::new(1), Revision::new(*at)).unwrap())
+            .collect();
+        assert_eq!(found, [0, 2, 5]);
+    }
+
+    #[test]
+    fn the_header_of_a_later_batch_is_proof_even_if_that_batch_is_torn() {
+        let mut bytes = segment(&[(0, 1), (1, 2), (2, 3)]);
+        let frame = frame::frame_len(1, 6);
+        let (second, third) = (HEADER + frame, HEADER + 2 * frame);
+        bytes[third + FRAME_HEADER..].fill(0);
+        assert_eq!(scan_last(&bytes).unwrap().torn.map(|torn| torn.start), Some(third));
+        bytes[second..third].fill(0);
+        let Err(ReadError::Damaged(damage)) = scan_last(&bytes) else { panic!("not refused") };
+        assert_eq!((damage.offset, damage.flaw), (second as u64, Flaw::BeforeOthers));
+    }
+
+    #[test]
+    fn written_ends_at_the_last_byte_that_is_not_zero() {
+        let mut bytes = vec![0; 10_000];
+        assert_eq!(written(&bytes, 0), None);
+        for at in [0, 1, 4095, 4096, 5807, 5808, 9999] {
+            bytes[at] = 1;
+            assert_eq!(written(&bytes, 0), Some(0..at + 1));
+            assert_eq!(written(&bytes, at), Some(at..at + 1));
+            assert_eq!(written(&bytes, at + 1), None);
+        }
+    }
 }

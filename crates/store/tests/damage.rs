@@ -10,7 +10,7 @@ use std::{
 
 use berth_domain::{Epoch, Revision};
 use berth_store::{
-    Damage, Flaw, Journal, Keep, Opened, ReadError, Record,
+    Damage, Disk, Flaw, Journal, Keep, Opened, ReadError, Record,
     sim::{Kept, SimDisk, Survival, survivals},
 };
 use common::{goes_on, live, open_on, read, record, recovered, refs, state};
@@ -279,4 +279,19 @@ fn s2_no_changed_byte_anywhere_changes_or_loses_a_record() {
     }
     // Damage was found, and what is not needed (a kept older snapshot, room that is not used) was not mourned.
     assert!(refused > 1000 && passed > 1000, "{refused} refused, {passed} passed");
+}
+
+#[test]
+fn s2_a_snapshot_that_no_record_ends_at_is_refused() {
+    let disk = SimDisk::new();
+    let Opened { mut journal, mut compactor, .. } = open_on(&disk).unwrap();
+    journal.append(Epoch::new(1), Revision::new(0), &refs(&[record(3, 10, 0), record(5, 10, 0)])).unwrap();
+    compactor.install(Revision::new(3), |out| out.write_all(b"state")).unwrap();
+    disk.tamper(&snapshot(3), |bytes| {
+        bytes[16] = 4;
+        let checksum = crc32fast::hash(&bytes[..60]);
+        bytes[60..64].copy_from_slice(&checksum.to_le_bytes());
+    });
+    disk.rename(&snapshot(3), &snapshot(4)).unwrap();
+    assert_eq!(refusal(&disk), Damage { file: segment(1), offset: 0, flaw: Flaw::Inside });
 }

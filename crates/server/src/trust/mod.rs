@@ -50,11 +50,13 @@ impl Access {
     /// Whether a role may pass; the runner's own id is looked at apart.
     #[must_use]
     pub const fn allows(self, role: Role) -> bool {
-        match (self, role) {
-            (Self::Public, _) | (Self::Read | Self::Submit | Self::Operate, Role::Admin) => true,
-            (Self::Read, Role::Viewer | Role::Submitter) | (Self::Submit, Role::Submitter) => true,
-            (Self::OwnRunner, Role::Runner) => true,
-            _ => false,
-        }
+        matches!(
+            (self, role),
+            (Self::Public, _)
+                | (Self::Read | Self::Submit | Self::Operate, Role::Admin)
+                | (Self::Read, Role::Viewer)
+                | (Self::Read | Self::Submit, Role::Submitter)
+                | (Self::OwnRunner, Role::Runner)
+        )
     }
 }

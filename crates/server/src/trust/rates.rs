@@ -30,7 +30,7 @@ impl Rates {
     pub fn check(&self, caller: Option<&Caller>, address: IpAddr) -> Result<(), Duration> {
         let key = match (caller.and_then(|caller| caller.token), address) {
             (Some(token), _) => token.0.as_u128(),
-            (None, IpAddr::V4(v4)) => u128::from(v4.to_ipv6_mapped().to_bits()),
+            (None, IpAddr::V4(v4)) => v4.to_ipv6_mapped().to_bits(),
             (None, IpAddr::V6(v6)) => v6.to_bits(),
         };
         self.limiter.check_key(&key).map_err(|until| until.wait_time_from(self.clock.now()))

@@ -249,7 +249,7 @@ impl Views {
             let devices = sorted(&self.devices, |view| view.uuid.clone());
             let hosts = sorted(&self.hosts, |view| view.machine.clone());
             last = Some((self.revision(), devices, hosts));
-            if before % 2 == 0 && self.publishing.load(Ordering::Acquire) == before {
+            if before.is_multiple_of(2) && self.publishing.load(Ordering::Acquire) == before {
                 break;
             }
             std::thread::yield_now();

@@ -39,7 +39,7 @@ pub struct Opened<D: Disk = RealDisk> {
 pub struct Recovered<D: Disk = RealDisk> {
     /// The state to begin with. None: begin with nothing.
     pub snapshot: Option<Snapshot>,
-    /// The records after it. All of them were checked already.
+    /// The records after it. All of them were checked already. Read them before the compactor removes anything.
     pub records: Records<D>,
     /// The revision after the last record.
     pub revision: Revision,
@@ -95,65 +95,65 @@ fn recover<D: Disk>(
     lock: Option<DirectoryLock>,
 ) -> Result<Opened<D>, ReadError> {
     let dir = data_directory.join(DIRECTORY);
-    disk.create_dir(&dir).map_err(failed("create", &dir))?;
-    let names = Names::sort(disk.list(&dir).map_err(failed("list", &dir))?);
+    let names = tidy(&disk, &dir)?;
+    let (snapshot, passed_over) = snapshot::newest(&disk, &dir, &names.snapshots)?;
+    let base = snapshot.as_ref().map_or(Revision::default(), |snapshot| snapshot.revision);
+    // Where segments are missing because a snapshot replaced them, the damaged snapshot is what to tell of.
+    let needed =
+        needed_segments(&dir, &names.segments, base).map_err(|gap| passed_over.first().cloned().unwrap_or(gap))?;
+    let last = read_segments(&disk, &dir, needed, base)?;
+    let cut = last.as_ref().and_then(|last| last.torn_tail(&dir));
+
+    let table = Table {
+        sealed: sealed_segments(&disk, &dir, &names.segments)?,
+        open: last.as_ref().map(|last| last.first),
+        revision: last.as_ref().map_or(base, |last| last.scan.revision),
+    };
+    let shared = Shared { disk: disk.clone(), dir: dir.clone(), table: Mutex::new(table), _lock: lock };
+    let journal = resume(shared, options, last, names.prepared)?;
+    let (revision, epoch) = (journal.revision, journal.epoch);
+    let records = Records::new(disk, &dir, needed.iter().copied().collect(), base, revision);
+    Ok(Opened {
+        compactor: Compactor::new(Arc::clone(&journal.shared)),
+        journal,
+        recovered: Recovered { snapshot, records, revision, epoch, cut, passed_over },
+    })
+}
+
+/// Lists the directory, making it if need be, without what was never finished.
+fn tidy<D: Disk>(disk: &D, dir: &Path) -> Result<Names, FileError> {
+    disk.create_dir(dir).map_err(failed("create", dir))?;
+    let names = Names::sort(disk.list(dir).map_err(failed("list", dir))?);
     for name in &names.unfinished {
         let file = dir.join(name);
         disk.remove(&file).map_err(failed("remove", &file))?;
     }
-    let (snapshot, passed_over) = snapshot::newest(&disk, &dir, &names.snapshots)?;
-    let base = snapshot.as_ref().map_or(Revision::default(), |snapshot| snapshot.revision);
-    let needed =
-        needed_segments(&dir, &names.segments, base).map_err(|gap| passed_over.first().cloned().unwrap_or(gap))?;
+    Ok(names)
+}
 
-    let mut table = Table { sealed: sealed_sizes(&disk, &dir, &names.segments)?, open: None, revision: base };
-    let last = read_segments(&disk, &dir, needed, base)?;
-    let mut journal_epoch = Epoch::default();
-    let mut cut = None;
-    let mut current = None;
-    if let Some(Last { first, bytes, scan }) = last {
-        table.revision = scan.revision;
-        table.open = Some(first);
-        journal_epoch = scan.epoch;
-        let file = dir.join(names::segment(first));
-        cut = scan.torn.as_ref().map(|torn| TornTail {
-            file: file.clone(),
-            offset: torn.start as u64,
-            bytes: torn.len() as u64,
-        });
-        current = Some(reopen(&disk, &file, first, &bytes, &scan).map_err(failed("repair the end of", &file))?);
-    }
-    let prepared = match names.prepared {
-        true => Some(reuse(&disk, &dir.join(names::PREPARED))?),
-        false => None,
-    };
+/// Makes the end of what was read durable, and a journal that goes on there.
+fn resume<D: Disk>(
+    shared: Shared<D>,
+    options: Options,
+    last: Option<Last>,
+    prepared: bool,
+) -> Result<LogJournal<D>, FileError> {
+    let Shared { disk, dir, .. } = &shared;
+    let revision = shared.table().revision;
+    let epoch = last.as_ref().map_or(Epoch::default(), |last| last.scan.epoch);
+    let current = last.map(|last| {
+        let file = dir.join(names::segment(last.first));
+        reopen(disk, &file, &last).map_err(failed("repair the end of", file))
+    });
+    let prepared = prepared.then(|| {
+        let file = dir.join(names::PREPARED);
+        reuse(disk, &file).map_err(failed("take over", file))
+    });
+    let (current, prepared) = (current.transpose()?, prepared.transpose()?);
     // A name that a process saw before it was killed may not be durable yet.
-    disk.sync_dir(&dir).map_err(failed("sync", &dir))?;
-
-    let revision = table.revision;
-    let segments = needed.iter().copied().collect();
-    let shared = Arc::new(Shared { disk: disk.clone(), dir: dir.clone(), table: Mutex::new(table), _lock: lock });
-    Ok(Opened {
-        recovered: Recovered {
-            snapshot,
-            records: Records::new(disk, &dir, segments, base, revision),
-            revision,
-            epoch: journal_epoch,
-            cut,
-            passed_over,
-        },
-        compactor: Compactor::new(Arc::clone(&shared)),
-        journal: LogJournal {
-            shared,
-            options,
-            revision,
-            epoch: journal_epoch,
-            current,
-            prepared,
-            buffer: Vec::new(),
-            poisoned: false,
-        },
-    })
+    disk.sync_dir(dir).map_err(failed("sync", dir))?;
+    let shared = Arc::new(shared);
+    Ok(LogJournal { shared, options, revision, epoch, current, prepared, buffer: Vec::new(), poisoned: false })
 }
 
 /// The segments from the one that has the record after `base`. Those before it may be missing: a crash may have come
@@ -182,6 +182,14 @@ struct Last {
     first: Revision,
     bytes: Vec<u8>,
     scan: Scan,
+}
+
+impl Last {
+    fn torn_tail(&self, dir: &Path) -> Option<TornTail> {
+        let torn = self.scan.torn.as_ref()?;
+        let file = dir.join(names::segment(self.first));
+        Some(TornTail { file, offset: torn.start as u64, bytes: torn.len() as u64 })
+    }
 }
 
 /// Reads all segments that are needed and checks that they follow each other and the snapshot.
@@ -215,7 +223,7 @@ fn read_segments<D: Disk>(
 }
 
 /// All segments but the last, for the compactor.
-fn sealed_sizes<D: Disk>(disk: &D, dir: &Path, segments: &[Revision]) -> Result<Vec<SealedSegment>, FileError> {
+fn sealed_segments<D: Disk>(disk: &D, dir: &Path, segments: &[Revision]) -> Result<Vec<SealedSegment>, FileError> {
     let pairs = segments.windows(2).filter_map(|pair| Some((*pair.first()?, *pair.last()?)));
     pairs
         .map(|(first, next)| {
@@ -231,7 +239,8 @@ fn sealed_sizes<D: Disk>(disk: &D, dir: &Path, segments: &[Revision]) -> Result<
 /// What was torn becomes zero again, so that it cannot be taken for something else later. The last batch is written
 /// once more: the process before may have been killed, or have failed, before it was durable, and a sync alone does
 /// not write again what an earlier sync gave up on.
-fn reopen<D: Disk>(disk: &D, path: &Path, first: Revision, bytes: &[u8], scan: &Scan) -> io::Result<Segment<D::File>> {
+fn reopen<D: Disk>(disk: &D, path: &Path, last: &Last) -> io::Result<Segment<D::File>> {
+    let Last { first, bytes, scan } = last;
     let file = disk.open(path)?;
     if let Some(torn) = &scan.torn {
         file.write(torn.start as u64, &vec![0; torn.len()])?;
@@ -240,22 +249,19 @@ fn reopen<D: Disk>(disk: &D, path: &Path, first: Revision, bytes: &[u8], scan: &
     file.sync()?;
     let end = scan.last_frame.end as u64;
     let size = allocated(&file, bytes.len() as u64)?.max(end);
-    Ok(Segment { file, first, end, size })
+    Ok(Segment { file, first: *first, end, size })
 }
 
-/// Takes over the room that was prepared before. What a crash left in it was never acknowledged.
-fn reuse<D: Disk>(disk: &D, path: &Path) -> Result<Prepared<D::File>, FileError> {
-    let wiped = |path: &Path| {
-        let file = disk.open(path)?;
-        let bytes = disk::read_all(&file)?;
-        if let Some(range) = segment::written(&bytes, 0) {
-            file.write(0, &vec![0; range.end])?;
-            file.sync()?;
-        }
-        let size = allocated(&file, bytes.len() as u64)?;
-        Ok(Prepared { file, size })
-    };
-    wiped(path).map_err(failed("take over", path))
+/// Takes over the room that was prepared before. What a crash left in it was never acknowledged. It becomes zero with
+/// the sync that the file gets before its name.
+fn reuse<D: Disk>(disk: &D, path: &Path) -> io::Result<Prepared<D::File>> {
+    let file = disk.open(path)?;
+    let bytes = disk::read_all(&file)?;
+    if let Some(range) = segment::written(&bytes, 0) {
+        file.write(0, &vec![0; range.end])?;
+    }
+    let size = allocated(&file, bytes.len() as u64)?;
+    Ok(Prepared { file, size })
 }
 
 /// Makes sure that a file's length has space behind it; a copy of a data directory may be sparse. Without space there

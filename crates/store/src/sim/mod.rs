@@ -71,6 +71,12 @@ impl SimDisk {
         self.world().free = free;
     }
 
+    /// How many more bytes can be allocated.
+    #[must_use]
+    pub fn capacity(&self) -> Option<u64> {
+        self.world().free
+    }
+
     /// What a crash could lose now, oldest first.
     #[must_use]
     pub fn pending(&self) -> Vec<PendingChange> {

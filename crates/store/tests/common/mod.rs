@@ -123,6 +123,7 @@ const SCRIPT: &[Act] = &[
     Act::Append(&[2000]),
     Act::Compact(Keep::NewestTwo),
     Act::Append(&[5, 5, 5]),
+    Act::Append(&[3500]),
     Act::Compact(Keep::Newest),
     Act::Append(&[700]),
 ];

@@ -1,0 +1,129 @@
+//! The limit: the same sockets, the same JSON, the same durable batch append, and nothing decided.
+
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+use axum::Router;
+use axum::body::Bytes as Body;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use berth_domain::{
+    Attempt, DeviceUuid, Epoch, ModelRevision, Revision, RunnerId, SlotId, Timestamp, WorkloadId, WorkloadKind,
+};
+use berth_server::config::Config;
+use berth_server::engine::Record;
+use berth_server::serve;
+use berth_store::{Journal, Options, RecordRef};
+use berth_wire::{SubmitRequest, Time, Workload, WorkloadSlot, WorkloadState, body};
+use tokio::sync::{oneshot, watch};
+use uuid::Uuid;
+
+use super::child::announce;
+
+/// A submission, and where its revision goes once it is durable.
+type Ask = (Box<berth_domain::Submission>, WorkloadId, oneshot::Sender<Revision>);
+
+/// Serves `POST /api/v1/workloads` until the process ends.
+pub async fn serve(config: &Config) -> anyhow::Result<()> {
+    let opened = berth_store::open(&config.server.data_dir, Options::default())?;
+    let (line, asks) = sync_channel::<Ask>(8192);
+    std::thread::spawn(move || {
+        let mut journal = opened.journal;
+        while let Ok(first) = asks.recv() {
+            let batch: Vec<Ask> = std::iter::once(first).chain(asks.try_iter()).take(512).collect();
+            let mut last = journal.revision();
+            let mut payloads = Vec::new();
+            for (submission, workload, _) in &batch {
+                last = Revision::new(last.get() + 3);
+                payloads.push((last, record(submission, *workload)));
+            }
+            let records: Vec<RecordRef<'_>> =
+                payloads.iter().map(|(last, payload)| RecordRef { last: *last, payload }).collect();
+            let room = 256 * 1024 + 8 * 1024 * batch.len();
+            let kept = journal.reserve(room, false).is_ok()
+                && journal.append(Epoch::new(1), journal.revision(), &records).is_ok();
+            if !kept {
+                std::process::exit(70);
+            }
+            for ((_, _, reply), (revision, _)) in batch.into_iter().zip(payloads) {
+                let _ = reply.send(revision);
+            }
+        }
+    });
+    let router = Router::new().route("/api/v1/workloads", post(submit)).with_state(Arc::new(line));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    announce(listener.local_addr()?);
+    let (_stop, stopping) = watch::channel(false);
+    serve::serve(listener, None, router, &config.limits, stopping).await;
+    Ok(())
+}
+
+/// A record as large as that of a placement.
+fn record(submission: &berth_domain::Submission, workload: WorkloadId) -> Vec<u8> {
+    let slot = SlotId::new(Uuid::nil());
+    let events = vec![
+        berth_core::Event::WorkloadSubmitted { workload, submission: Arc::new(submission.clone()), waits: false },
+        berth_core::Event::SlotPlaced(Arc::new(berth_core::PlacedSlot {
+            slot,
+            model: submission.model.clone(),
+            revision: ModelRevision::new(1),
+            runner: runner(),
+            claims: vec![berth_core::PlacedClaim {
+                uuid: device(),
+                bytes: berth_domain::Bytes::gib(1),
+                exclusive: false,
+            }],
+            cpu: berth_domain::Millicores::ZERO,
+            ram: berth_domain::Bytes::ZERO,
+            promised: false,
+            granted: true,
+            job: Some(workload),
+        })),
+        berth_core::Event::WorkloadAssigned { workload, slot },
+    ];
+    Record::new(Timestamp::from_millis(1_760_000_000_000), &events).encode().unwrap_or_default()
+}
+
+fn runner() -> RunnerId {
+    RunnerId::new("runner-0001").unwrap_or_else(|_| unreachable!("a name"))
+}
+
+fn device() -> DeviceUuid {
+    DeviceUuid::new("GPU-0001-0").unwrap_or_else(|_| unreachable!("a name"))
+}
+
+async fn submit(State(line): State<Arc<SyncSender<Ask>>>, text: Body) -> Response {
+    let Ok(request) = body::read::<SubmitRequest>(&text) else { return StatusCode::BAD_REQUEST.into_response() };
+    let model = request.model.clone();
+    let Ok(submission) = request.into_submission(None) else { return StatusCode::BAD_REQUEST.into_response() };
+    let workload = WorkloadId::new(Uuid::now_v7());
+    let (reply, durable) = oneshot::channel();
+    if line.try_send((Box::new(submission), workload, reply)).is_err() {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    }
+    let Ok(revision) = durable.await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
+    let answer = Workload {
+        id: workload,
+        kind: WorkloadKind::Job,
+        model,
+        state: WorkloadState::Assigned,
+        attempt: Attempt::new(1),
+        priority: berth_domain::Priority::default(),
+        tenant: None,
+        position: None,
+        slot: Some(WorkloadSlot {
+            id: SlotId::new(Uuid::nil()),
+            runner_id: runner(),
+            endpoint: None,
+            gpus: vec![device()],
+        }),
+        reason: None,
+        created: Time(Timestamp::from_millis(1_760_000_000_000)),
+        revision,
+        reserved_gpus: Vec::new(),
+    };
+    let body = serde_json::to_vec(&answer).unwrap_or_default();
+    (StatusCode::CREATED, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
