@@ -11,4 +11,5 @@ mod judge;
 pub mod names;
 pub mod reference;
 pub mod run;
+pub mod service;
 pub mod world;

@@ -1,17 +1,20 @@
 //! The one binary of Berth.
 
+mod cli;
 mod scenario;
 mod serve;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Berth places model workloads on GPUs, and never promises a GPU more memory than it has.
 #[derive(Debug, Parser)]
-#[command(name = "berth", version, about)]
+#[command(name = "berth", version, about, after_help = cli::EXIT_STATUS)]
 struct Arguments {
+    #[command(flatten)]
+    connection: cli::Connection,
     #[command(subcommand)]
     command: Command,
 }
@@ -40,14 +43,31 @@ enum Command {
         #[arg(long)]
         explain: bool,
     },
+    #[command(flatten)]
+    Client(cli::ClientCommand),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  berth completions bash > ~/.local/share/bash-completion/completions/berth")]
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
 }
 
 fn main() -> anyhow::Result<ExitCode> {
-    match Arguments::parse().command {
+    let Arguments { connection, command } = Arguments::parse();
+    match command {
         Command::Serve(args) => serve::run(args).map(|()| ExitCode::SUCCESS),
         Command::Config(command) => serve::config(command).map(|()| ExitCode::SUCCESS),
         Command::Scenario { files, explain } => scenario::run(&files, explain),
+        Command::Client(command) => Ok(cli::run(&connection, command)),
+        Command::Completions { shell } => completions(shell),
     }
+}
+
+fn completions(shell: clap_complete::Shell) -> anyhow::Result<ExitCode> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "berth", &mut script);
+    print(&String::from_utf8_lossy(&script)).map(|()| ExitCode::SUCCESS)
 }
 
 /// Prints, and ends quietly where nobody reads any more.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use berth_domain::{Bytes, GpuCount};
 
-use crate::estimate::{DeviceEstimate, Estimate};
+use crate::estimate::{DeviceEstimate, Estimate, Parts};
 
 /// How wide a bar is.
 const BAR_WIDTH: u64 = 60;
@@ -41,10 +41,20 @@ pub fn bar(devices: &[DeviceEstimate], total: Option<Bytes>) -> String {
         };
         let _ = writeln!(text, "GPU {rank} |{}| {needed}{verdict}", filled(device, whole));
     }
-    let named = devices.first().map(|device| device.parts.named()).into_iter().flatten();
-    let legend: Vec<String> = named.zip(LETTERS).map(|((name, _), letter)| format!("{letter} {name}")).collect();
-    let _ = writeln!(text, "      {}", legend.join(", "));
+    let _ = writeln!(text, "      {}", legend(devices).join(", "));
     text
+}
+
+/// The letters of those parts that any GPU has.
+fn legend(devices: &[DeviceEstimate]) -> Vec<String> {
+    let has = |part: usize| devices.iter().any(|device| !device.parts.named()[part].1.is_zero());
+    let names = Parts::default().named();
+    let parts = LETTERS.iter().enumerate().filter(|(part, _)| has(*part));
+    parts.map(|(part, letter)| format!("{letter} {}", names[part].0)).collect()
+}
+
+fn amount(bytes: Bytes) -> String {
+    if bytes.is_zero() { "-".to_owned() } else { bytes.to_string() }
 }
 
 /// The letters of a bar. Ends of parts are rounded from the sum so far, so that errors do not add up.
@@ -71,19 +81,14 @@ fn summary(estimate: &Estimate) -> String {
         true => inputs.cache_type_k.to_string(),
         false => format!("{}/{}", inputs.cache_type_k, inputs.cache_type_v),
     };
+    let sequences =
+        if inputs.parallel == 1 { "1 sequence".to_owned() } else { format!("{} sequences", inputs.parallel) };
     let flash = if inputs.flash_attention { "with" } else { "without" };
     let files = if model.files == 1 { "1 file".to_owned() } else { format!("{} files", model.files) };
     format!(
-        "{name} ({}, {} layers, {} in {files})\n{}: context {} x {} sequences, cache {cache}, batch {}, {flash} flash \
+        "{name} ({}, {} layers, {} in {files})\n{}: context {} x {sequences}, cache {cache}, batch {}, {flash} flash \
          attention; {} stay in RAM\n\n",
-        model.architecture,
-        model.layers,
-        model.weights,
-        inputs.profile,
-        inputs.context,
-        inputs.parallel,
-        inputs.batch,
-        estimate.host,
+        model.architecture, model.layers, model.weights, inputs.profile, inputs.context, inputs.batch, estimate.host,
     )
 }
 
@@ -102,7 +107,7 @@ fn row(count: GpuCount, rank: usize, device: &DeviceEstimate) -> Vec<String> {
             format!("{}-{}{}", span.first, span.first + count - 1, if output { "+out" } else { "" })
         }
     };
-    let parts = device.parts.named().into_iter().map(|(_, bytes)| bytes.to_string());
+    let parts = device.parts.named().into_iter().map(|(_, bytes)| amount(bytes));
     let mut cells = vec![if rank == 0 { count.to_string() } else { String::new() }, rank.to_string(), layers];
     cells.extend(parts);
     cells.push(device.parts.total().to_string());

@@ -24,7 +24,7 @@ use crate::trust::audit::Audit;
 use crate::trust::rates::Rates;
 use crate::trust::tokens::{TokenError, Tokens};
 use crate::views::Views;
-use crate::writer::{self, Desk, StartError};
+use crate::writer::{self, Desk, StartError, Writer};
 
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -74,8 +74,8 @@ pub struct Server {
     address: SocketAddr,
     stop: watch::Sender<bool>,
     serving: tokio::task::JoinHandle<()>,
-    writer: JoinHandle<()>,
-    scribe: JoinHandle<()>,
+    writer: (Writer, JoinHandle<()>),
+    scribe: (Scribe, JoinHandle<()>),
     compaction: Compaction,
 }
 
@@ -103,7 +103,7 @@ impl Server {
         let audit = Audit::open(data_dir).map_err(RunError::Audit)?;
 
         let (scribe, scribe_thread) = Scribe::start().map_err(RunError::Thread)?;
-        let views = Arc::new(Views::new(config.history.decisions, config.history.events, scribe));
+        let views = Arc::new(Views::new(config.history.decisions, config.history.events, scribe.clone()));
         let kept = open_journal(&config)?;
         let desk = Desk { engine: kept.engine, journal: kept.journal, views: views.clone(), fatal: Box::new(fatal) };
         let (writer, writer_thread) = writer::start(desk, kept.cluster)?;
@@ -116,7 +116,7 @@ impl Server {
         let address = listener.local_addr().map_err(listen)?;
         let (stop, stopping) = watch::channel(false);
         let app = App {
-            writer,
+            writer: writer.clone(),
             views,
             tokens: Arc::new(tokens),
             audit: Arc::new(audit),
@@ -130,7 +130,8 @@ impl Server {
         let serving = tokio::spawn(async move {
             serve::serve(listener, tls, router::router(app), &limits, stopping).await;
         });
-        Ok(Self { address, stop, serving, writer: writer_thread, scribe: scribe_thread, compaction })
+        let (writer, scribe) = ((writer, writer_thread), (scribe, scribe_thread));
+        Ok(Self { address, stop, serving, writer, scribe, compaction })
     }
 
     /// Where it listens.
@@ -144,11 +145,13 @@ impl Server {
         let Self { stop, serving, writer, scribe, compaction, .. } = self;
         stop.send_replace(true);
         drop(serving.await);
-        // The last door to the writer is gone with the router; it finishes what it has and ends.
+        // Requests that did not finish in time are not answered; whatever the writer took before is.
         let joined = tokio::task::spawn_blocking(move || {
-            drop(writer.join());
+            writer.0.finish();
+            drop(writer.1.join());
             drop(compaction);
-            drop(scribe.join());
+            scribe.0.finish();
+            drop(scribe.1.join());
         });
         drop(joined.await);
     }

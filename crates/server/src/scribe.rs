@@ -23,12 +23,12 @@ type Batch = (Vec<Arc<Decided>>, Vec<Arc<Happened>>);
 /// The way to the one who writes.
 #[derive(Clone, Debug)]
 pub struct Scribe {
-    line: SyncSender<Batch>,
+    line: SyncSender<Option<Batch>>,
     dropped: Arc<AtomicU64>,
 }
 
 impl Scribe {
-    /// Starts writing. It ends when every handle is gone and all is written.
+    /// Starts writing. It ends after [`Scribe::finish`], when all before it is written.
     pub fn start() -> std::io::Result<(Self, JoinHandle<()>)> {
         let (line, batches) = sync_channel(LINE);
         let dropped = Arc::new(AtomicU64::new(0));
@@ -44,14 +44,19 @@ impl Scribe {
             return;
         }
         let lines = (decisions.len() + events.len()) as u64;
-        if self.line.try_send((decisions, events)).is_err() {
+        if self.line.try_send(Some((decisions, events))).is_err() {
             self.dropped.fetch_add(lines, Ordering::Relaxed);
         }
     }
+
+    /// Nothing comes after this.
+    pub fn finish(&self) {
+        drop(self.line.send(None));
+    }
 }
 
-fn write(batches: &Receiver<Batch>, dropped: &AtomicU64) {
-    while let Ok((decisions, events)) = batches.recv() {
+fn write(batches: &Receiver<Option<Batch>>, dropped: &AtomicU64) {
+    while let Ok(Some((decisions, events))) = batches.recv() {
         let missed = dropped.swap(0, Ordering::Relaxed);
         if missed > 0 {
             tracing::warn!(target: "berth::decision", missed, "lines were dropped: the log cannot keep up");

@@ -58,10 +58,17 @@ struct Ask {
     then: Then,
 }
 
+/// What stands in line.
+enum InLine {
+    Ask(Ask),
+    /// Nobody comes after this one.
+    Last,
+}
+
 /// The door to the writer.
 #[derive(Clone)]
 pub struct Writer {
-    line: SyncSender<Ask>,
+    line: SyncSender<InLine>,
 }
 
 impl std::fmt::Debug for Writer {
@@ -103,10 +110,16 @@ impl Writer {
     }
 
     fn stand_in_line(&self, ask: Ask) -> Result<(), Unavailable> {
-        self.line.try_send(ask).map_err(|error| match error {
+        self.line.try_send(InLine::Ask(ask)).map_err(|error| match error {
             TrySendError::Full(_) => Unavailable::Busy,
             TrySendError::Disconnected(_) => Unavailable::Stopping,
         })
+    }
+
+    /// Lets the writer finish what stands in line, and no more.
+    pub fn finish(&self) {
+        // Whoever has finished already needs no telling.
+        drop(self.line.send(InLine::Last));
     }
 }
 
@@ -122,7 +135,7 @@ pub struct Desk<J> {
     pub fatal: Box<dyn FnOnce(&AppendError) + Send>,
 }
 
-/// Starts the writer on a state, as cluster `cluster`. It ends when every [`Writer`] is gone and all is done.
+/// Starts the writer on a state, as cluster `cluster`. It ends after [`Writer::finish`], when all before it is done.
 pub fn start<J: Journal + 'static>(
     mut desk: Desk<J>,
     cluster: ClusterId,
@@ -134,8 +147,22 @@ pub fn start<J: Journal + 'static>(
     let changes = desk.engine.take_changes();
     desk.views.publish(changes, vec![started], &[Duration::ZERO], desk.engine.state());
     let (line, asks) = sync_channel(LINE);
-    let thread = std::thread::Builder::new().name("writer".into()).spawn(move || desk.work(&asks));
+    let thread = std::thread::Builder::new().name("writer".into()).spawn(move || {
+        let _guard = EndWithTheWriter;
+        desk.work(&asks);
+    });
     Ok((Writer { line }, thread.map_err(StartError::Thread)?))
+}
+
+/// A writer that panicked has a state that nobody knows. The process ends with it; the journal is the truth.
+struct EndWithTheWriter;
+
+impl Drop for EndWithTheWriter {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
 }
 
 /// Why the writer did not start.
@@ -156,14 +183,23 @@ pub enum StartError {
 }
 
 impl<J: Journal> Desk<J> {
-    fn work(mut self, asks: &Receiver<Ask>) {
+    fn work(mut self, asks: &Receiver<InLine>) {
         let mut audited = Instant::now();
-        loop {
-            let batch = match asks.recv_timeout(self.sleep()) {
-                Ok(first) => std::iter::once(first).chain(asks.try_iter()).take(LARGEST_BATCH).collect(),
-                Err(RecvTimeoutError::Timeout) => vec![tick()],
-                Err(RecvTimeoutError::Disconnected) => break,
-            };
+        let mut last = false;
+        while !last {
+            let mut batch = Vec::new();
+            match asks.recv_timeout(self.sleep()) {
+                Ok(first) => {
+                    for next in std::iter::once(first).chain(asks.try_iter()).take(LARGEST_BATCH) {
+                        match next {
+                            InLine::Ask(ask) => batch.push(ask),
+                            InLine::Last => last = true,
+                        }
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => batch.push(tick()),
+                Err(RecvTimeoutError::Disconnected) => last = true,
+            }
             if let Err(error) = self.carry_out(batch) {
                 (self.fatal)(&error);
                 return;

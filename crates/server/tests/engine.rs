@@ -1,5 +1,7 @@
 //! The step driven by a simulator: its own clock, its own disk, and crashes wherever it likes.
 
+#![expect(clippy::unwrap_used, reason = "a test says so when it fails")]
+
 use std::collections::BTreeSet;
 use std::path::Path;
 

@@ -8,7 +8,7 @@ use super::error::HeaderError;
 use super::value::name;
 
 /// The longest name of a tensor that is read. llama.cpp itself takes 63 bytes.
-const NAME_LIMIT: u64 = 255;
+const NAME_LIMIT: u64 = 127;
 /// The most dimensions of a tensor.
 const DIMENSIONS: usize = 4;
 

@@ -111,7 +111,11 @@ fn compute(shape: &Shape, layers: &[Layer], inputs: &Inputs, sizes: Sizes, outpu
     }
     let copies = if gpus > 1 { PIPELINE_COPIES } else { 1 };
     let steps = layers.iter().flat_map(|layer| {
-        [attention(shape, layer, inputs, sizes), feed_forward(shape, layer, sizes), recurrence(shape, layer, sizes)]
+        [
+            attention(shape, layer, inputs, sizes),
+            feed_forward(shape, layer, sizes),
+            recurrence(shape, layer, inputs, sizes),
+        ]
     });
     let last = if output { output_row(shape) * u128::from(inputs.parallel) } else { 0 };
     copies * graph_inputs(shape, layers, inputs, sizes) + steps.max().unwrap_or(0).max(last)
@@ -165,9 +169,9 @@ fn feed_forward(shape: &Shape, layer: &Layer, sizes: Sizes) -> u128 {
     4 * u128::from(sizes.batch) * (dense.max(routed) + 4 * embedding)
 }
 
-fn recurrence(shape: &Shape, layer: &Layer, sizes: Sizes) -> u128 {
+fn recurrence(shape: &Shape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128 {
     let width = layer.state.map_or(0, |state| 5 * u128::from(state.width) + 4 * u128::from(shape.embedding));
-    4 * u128::from(sizes.batch) * width + state_bytes(layer, 1)
+    4 * u128::from(sizes.batch) * width + state_bytes(layer, inputs.parallel)
 }
 
 /// The results of one token: a score for each token of the vocabulary, and the embedding it was made of.

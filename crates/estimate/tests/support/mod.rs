@@ -8,32 +8,32 @@ use std::path::{Path, PathBuf};
 use berth_estimate::gguf::{GgufModel, Header, HeaderError, TensorType};
 
 /// The numbers of the types of values.
-pub mod kind {
-    pub const U8: u32 = 0;
-    pub const BOOL: u32 = 7;
-    pub const U16: u32 = 2;
-    pub const U32: u32 = 4;
-    pub const I32: u32 = 5;
-    pub const TEXT: u32 = 8;
-    pub const ARRAY: u32 = 9;
+pub(crate) mod kind {
+    pub(crate) const U8: u32 = 0;
+    pub(crate) const BOOL: u32 = 7;
+    pub(crate) const U16: u32 = 2;
+    pub(crate) const U32: u32 = 4;
+    pub(crate) const I32: u32 = 5;
+    pub(crate) const TEXT: u32 = 8;
+    pub(crate) const ARRAY: u32 = 9;
 }
 
 /// A file that is being written.
 #[derive(Clone)]
-pub struct Gguf {
-    pub magic: [u8; 4],
-    pub version: u32,
-    pub tensor_count: Option<u64>,
-    pub entry_count: Option<u64>,
-    entries: u64,
-    metadata: Vec<u8>,
-    tensors: u64,
-    infos: Vec<u8>,
-    offset: u64,
+pub(crate) struct Gguf {
+    pub(crate) magic: [u8; 4],
+    pub(crate) version: u32,
+    pub(crate) tensor_count: Option<u64>,
+    pub(crate) entry_count: Option<u64>,
+    pub(crate) entries: u64,
+    pub(crate) metadata: Vec<u8>,
+    pub(crate) tensors: u64,
+    pub(crate) infos: Vec<u8>,
+    pub(crate) offset: u64,
 }
 
 impl Gguf {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             magic: *b"GGUF",
             version: 3,
@@ -48,37 +48,37 @@ impl Gguf {
     }
 
     /// A model of this architecture.
-    pub fn model(architecture: &str) -> Self {
+    pub(crate) fn model(architecture: &str) -> Self {
         Self::new().text("general.architecture", architecture)
     }
 
-    pub fn text(self, key: &str, value: &str) -> Self {
+    pub(crate) fn text(self, key: &str, value: &str) -> Self {
         self.entry(key, kind::TEXT, &string(value))
     }
 
-    pub fn u32(self, key: &str, value: u32) -> Self {
+    pub(crate) fn u32(self, key: &str, value: u32) -> Self {
         self.entry(key, kind::U32, &value.to_le_bytes())
     }
 
-    pub fn u16(self, key: &str, value: u16) -> Self {
+    pub(crate) fn u16(self, key: &str, value: u16) -> Self {
         self.entry(key, kind::U16, &value.to_le_bytes())
     }
 
-    pub fn i32(self, key: &str, value: i32) -> Self {
+    pub(crate) fn i32(self, key: &str, value: i32) -> Self {
         self.entry(key, kind::I32, &value.to_le_bytes())
     }
 
-    pub fn list(self, key: &str, values: &[u32]) -> Self {
+    pub(crate) fn list(self, key: &str, values: &[u32]) -> Self {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.array(key, kind::U32, values.len() as u64, &bytes)
     }
 
-    pub fn bools(self, key: &str, values: &[bool]) -> Self {
+    pub(crate) fn bools(self, key: &str, values: &[bool]) -> Self {
         let bytes: Vec<u8> = values.iter().map(|value| u8::from(*value)).collect();
         self.array(key, kind::BOOL, values.len() as u64, &bytes)
     }
 
-    pub fn texts(self, key: &str, values: impl Iterator<Item = String>) -> Self {
+    pub(crate) fn texts(self, key: &str, values: impl Iterator<Item = String>) -> Self {
         let (mut bytes, mut count) = (Vec::new(), 0);
         for value in values {
             bytes.extend(string(&value));
@@ -88,7 +88,7 @@ impl Gguf {
     }
 
     /// An array with any count and any bytes.
-    pub fn array(self, key: &str, element: u32, count: u64, bytes: &[u8]) -> Self {
+    pub(crate) fn array(self, key: &str, element: u32, count: u64, bytes: &[u8]) -> Self {
         let mut value = element.to_le_bytes().to_vec();
         value.extend(count.to_le_bytes());
         value.extend(bytes);
@@ -96,7 +96,7 @@ impl Gguf {
     }
 
     /// An entry with any bytes.
-    pub fn entry(mut self, key: &str, kind: u32, bytes: &[u8]) -> Self {
+    pub(crate) fn entry(mut self, key: &str, kind: u32, bytes: &[u8]) -> Self {
         self.metadata.extend(string(key));
         self.metadata.extend(kind.to_le_bytes());
         self.metadata.extend(bytes);
@@ -105,7 +105,7 @@ impl Gguf {
     }
 
     /// A tensor after the one before.
-    pub fn tensor(self, name: &str, kind: &str, dimensions: &[u64]) -> Self {
+    pub(crate) fn tensor(self, name: &str, kind: &str, dimensions: &[u64]) -> Self {
         let spec = TensorType::ALL.iter().find(|spec| spec.name() == kind).expect("a known type");
         let values: u64 = dimensions.iter().product();
         let (offset, bytes) = (self.offset, values / spec.block() * spec.block_bytes());
@@ -115,7 +115,7 @@ impl Gguf {
     }
 
     /// A tensor anywhere.
-    pub fn tensor_at(mut self, name: &str, kind: u32, dimensions: &[u64], offset: u64) -> Self {
+    pub(crate) fn tensor_at(mut self, name: &str, kind: u32, dimensions: &[u64], offset: u64) -> Self {
         self.infos.extend(string(name));
         self.infos.extend(u32::try_from(dimensions.len()).expect("few").to_le_bytes());
         for dimension in dimensions {
@@ -128,12 +128,12 @@ impl Gguf {
     }
 
     /// A tensor of so many bytes, about, in values of one byte.
-    pub fn filler(self, name: &str, bytes: u64) -> Self {
+    pub(crate) fn filler(self, name: &str, bytes: u64) -> Self {
         self.tensor(name, "I8", &[bytes])
     }
 
     /// The bytes of the header.
-    pub fn header(&self) -> Vec<u8> {
+    pub(crate) fn header(&self) -> Vec<u8> {
         let mut bytes = self.magic.to_vec();
         bytes.extend(self.version.to_le_bytes());
         bytes.extend(self.tensor_count.unwrap_or(self.tensors).to_le_bytes());
@@ -144,22 +144,22 @@ impl Gguf {
     }
 
     /// How long the file would be with its data.
-    pub fn length(&self) -> u64 {
+    pub(crate) fn length(&self) -> u64 {
         (self.header().len() as u64).next_multiple_of(32) + self.offset
     }
 
     /// Reads it back without a file.
-    pub fn read(&self) -> Result<Header, HeaderError> {
+    pub(crate) fn read(&self) -> Result<Header, HeaderError> {
         Header::read(Cursor::new(self.header()), self.length())
     }
 
     /// As a model.
-    pub fn into_model(self) -> GgufModel {
+    pub(crate) fn into_model(self) -> GgufModel {
         GgufModel::from_header(self.read().expect("a good header"))
     }
 
     /// Writes a sparse file: the header is there, the data is a hole.
-    pub fn write(&self, folder: &Path, name: &str) -> PathBuf {
+    pub(crate) fn write(&self, folder: &Path, name: &str) -> PathBuf {
         let path = folder.join(name);
         let mut file = File::create(&path).expect("a writable folder");
         file.write_all(&self.header()).expect("room for a header");
@@ -168,7 +168,7 @@ impl Gguf {
     }
 }
 
-pub fn string(text: &str) -> Vec<u8> {
+pub(crate) fn string(text: &str) -> Vec<u8> {
     let mut bytes = (text.len() as u64).to_le_bytes().to_vec();
     bytes.extend(text.as_bytes());
     bytes
@@ -176,14 +176,14 @@ pub fn string(text: &str) -> Vec<u8> {
 
 /// The numbers that make a plain model.
 #[derive(Clone, Copy)]
-pub struct Plain {
-    pub layers: u64,
-    pub embedding: u64,
-    pub heads: u64,
-    pub kv_heads: u64,
-    pub feed_forward: u64,
-    pub vocabulary: u64,
-    pub context: u64,
+pub(crate) struct Plain {
+    pub(crate) layers: u64,
+    pub(crate) embedding: u64,
+    pub(crate) heads: u64,
+    pub(crate) kv_heads: u64,
+    pub(crate) feed_forward: u64,
+    pub(crate) vocabulary: u64,
+    pub(crate) context: u64,
 }
 
 fn small(number: u64) -> u32 {
@@ -192,7 +192,7 @@ fn small(number: u64) -> u32 {
 
 impl Plain {
     /// The metadata of a model of this shape, with heads of 128.
-    pub fn metadata(&self, architecture: &str) -> Gguf {
+    pub(crate) fn metadata(&self, architecture: &str) -> Gguf {
         let key = |name: &str| format!("{architecture}.{name}");
         Gguf::model(architecture)
             .text("general.name", "a test")
@@ -207,7 +207,7 @@ impl Plain {
     }
 
     /// The model with all its tensors in this type, and a filler that brings the weights on the GPU to `weights`.
-    pub fn with_weights(&self, architecture: &str, kind: &str, weights: u64) -> Gguf {
+    pub(crate) fn with_weights(&self, architecture: &str, kind: &str, weights: u64) -> Gguf {
         let mut file =
             self.metadata(architecture).tensor("token_embd.weight", kind, &[self.embedding, self.vocabulary]);
         let before = file.offset;
@@ -233,6 +233,31 @@ impl Plain {
 }
 
 /// So many hundredths of a GiB in bytes.
-pub fn hundredths_of_gib(hundredths: u64) -> u64 {
+pub(crate) fn hundredths_of_gib(hundredths: u64) -> u64 {
     (hundredths << 30) / 100
+}
+
+/// A model of 100 parts with 4 GB each, a vocabulary of 150 000 and 1 400 tensors. The data is a hole.
+pub(crate) fn write_large(folder: &Path) -> PathBuf {
+    let shape = Plain {
+        layers: 100,
+        embedding: 8_192,
+        heads: 64,
+        kv_heads: 8,
+        feed_forward: 28_672,
+        vocabulary: 150_000,
+        context: 131_072,
+    };
+    let mut first = shape.metadata("llama").texts("tokenizer.ggml.tokens", (0..150_000).map(|t| format!("token{t}")));
+    first = first.texts("tokenizer.ggml.merges", (0..150_000).map(|t| format!("to ken{t}")));
+    first = first.array("tokenizer.ggml.token_type", kind::I32, 150_000, &vec![0; 600_000]);
+    for part in 0..100u16 {
+        let file = if part == 0 { first.clone() } else { Gguf::new() };
+        let mut file = file.u16("split.no", part).u16("split.count", 100).i32("split.tensors.count", 1_400);
+        for tensor in 0..14 {
+            file = file.filler(&format!("blk.{part}.tensor{tensor}.weight"), 4_000_000_000 / 14);
+        }
+        file.write(folder, &format!("large-{:05}-of-00100.gguf", part + 1));
+    }
+    folder.join("large-00001-of-00100.gguf")
 }

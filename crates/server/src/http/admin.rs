@@ -30,6 +30,19 @@ impl App {
         done
     }
 
+    /// Puts on record what a person with an admin's token did to a workload. What gateways do is no person's doing.
+    pub(super) fn record_if_admin<T>(
+        &self,
+        caller: &Caller,
+        action: &str,
+        target: &impl std::fmt::Display,
+        done: &Result<T, Failure>,
+    ) {
+        if caller.token.is_some() && caller.role == wire::Role::Admin {
+            self.put_on_record(caller, action, target, None, done);
+        }
+    }
+
     fn put_on_record<T>(
         &self,
         caller: &Caller,

@@ -42,8 +42,11 @@ pub(super) async fn submit(
     Json(request): Json<SubmitRequest>,
 ) -> Result<Response, Failure> {
     let submission = request.into_submission(idempotency_key(&headers, &caller)?)?;
+    let model = submission.model.clone();
     let command = Command::Submit { workload: WorkloadId::new(Uuid::now_v7()), submission };
-    let answer = app.writer.carry_out(command).await?.map_err(refuse_submission)?;
+    let answer = app.writer.carry_out(command).await?.map_err(refuse_submission);
+    app.record_if_admin(&caller, "submit", &model, &answer);
+    let answer = answer?;
     let Answer::Submitted { workload, repeated } = answer else {
         return Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "no workload came of it"));
     };
@@ -171,9 +174,15 @@ pub(super) async fn show(
         (status = 404, description = "No such workload", body = wire::Problem, content_type = "application/problem+json"),
         (status = 409, description = "It has ended otherwise", body = wire::Problem, content_type = "application/problem+json"),
     ))]
-pub(super) async fn cancel(State(app): State<App>, Named(id): Named<Uuid>) -> Result<Json<wire::Workload>, Failure> {
+pub(super) async fn cancel(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(id): Named<Uuid>,
+) -> Result<Json<wire::Workload>, Failure> {
     let workload = WorkloadId::new(id);
-    change(&app, workload, Command::Cancel { workload }).await
+    let done = change(&app, workload, Command::Cancel { workload }).await;
+    app.record_if_admin(&caller, "cancel", &workload, &done);
+    done
 }
 
 /// Say that a lease is still needed
@@ -205,12 +214,15 @@ pub(super) async fn heartbeat(
     ))]
 pub(super) async fn complete(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     Named(id): Named<Uuid>,
     Json(request): Json<CompleteRequest>,
 ) -> Result<Json<wire::Workload>, Failure> {
     let workload = WorkloadId::new(id);
     let command = Command::Complete { workload, attempt: request.attempt, succeeded: request.succeeded };
-    change(&app, workload, command).await
+    let done = change(&app, workload, command).await;
+    app.record_if_admin(&caller, "complete", &workload, &done);
+    done
 }
 
 async fn change(app: &App, workload: WorkloadId, command: Command) -> Result<Json<wire::Workload>, Failure> {

@@ -1,12 +1,11 @@
 //! The profile `conservative` against the numbers that describe it, through files and the reader.
 
-mod support;
-
 use std::collections::BTreeSet;
 
 use berth_domain::{Bytes, GpuCount, Memory, RankMemory};
 use berth_estimate::{CacheType, Estimate, Model, Options, Profile};
-use support::{Plain, hundredths_of_gib};
+
+use crate::support::{Plain, hundredths_of_gib};
 
 const SEVEN: Plain = plain(28, 3_584, 28, 4, 18_944, 152_064);
 const SEVENTY_TWO: Plain = plain(80, 8_192, 64, 8, 29_568, 152_064);

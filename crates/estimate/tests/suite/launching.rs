@@ -1,0 +1,154 @@
+//! Arguments that agree with an estimate, and arguments that do not.
+
+use std::collections::BTreeSet;
+
+use berth_domain::GpuCount;
+use berth_estimate::launch::{Launched, arguments, disagreements, options};
+use berth_estimate::{CacheType, Estimate, Model, Options, Profile};
+
+use crate::support::Plain;
+
+const SHAPE: Plain =
+    Plain { layers: 4, embedding: 1_024, heads: 8, kv_heads: 2, feed_forward: 4_096, vocabulary: 100, context: 32_768 };
+
+fn estimate(options: &Options) -> Estimate {
+    let model = Model::Gguf { model: Box::new(SHAPE.metadata("llama").into_model()), projector: None };
+    model.estimate(options).expect("an estimate")
+}
+
+fn asked() -> Options {
+    Options {
+        context: Some(8_192),
+        parallel: Some(2),
+        gpu_counts: Some(BTreeSet::from([GpuCount::new(1)])),
+        ..Options::default()
+    }
+}
+
+fn flags(args: &str, estimate: &Estimate) -> Vec<String> {
+    let args: Vec<&str> = args.split_whitespace().collect();
+    disagreements(&args, estimate).into_iter().map(|found| found.flag).collect()
+}
+
+const AGREED: &str = "--ctx-size 16384 --parallel 2 --flash-attn on";
+
+#[test]
+fn arguments_that_say_what_was_estimated_agree() {
+    let made = estimate(&asked());
+    assert!(flags(AGREED, &made).is_empty());
+    assert!(flags("-m x.gguf -c 16384 -np 2 -fa on --host 127.0.0.1 --port 8080 -ngl 99", &made).is_empty());
+    assert!(flags("--ctx-size=16384 --parallel=2 -fa 1 -ctk f16 -ctv F16 -ub 512", &made).is_empty());
+    assert!(flags("-c 4096 -np 2 -fa -c 16384", &made).is_empty(), "the last word counts");
+}
+
+#[test]
+fn every_other_word_is_found() {
+    let made = estimate(&asked());
+    for (more, flag) in [
+        ("--ctx-size 32768", "--ctx-size"),
+        ("-c 8192", "--ctx-size"),
+        ("-c many", "--ctx-size"),
+        ("-c", "--ctx-size"),
+        ("-np 4", "--parallel"),
+        ("--parallel -1", "--parallel"),
+        ("--cache-type-k q8_0", "--cache-type-k"),
+        ("-ctv f32", "--cache-type-v"),
+        ("-ctv nonsense", "--cache-type-v"),
+        ("--flash-attn off", "--flash-attn"),
+        ("-fa auto", "--flash-attn"),
+        ("-ub 2048", "--ubatch-size"),
+        ("-kvu", "--kv-unified"),
+        ("-sm row", "--split-mode"),
+        ("-ts 3,1", "--tensor-split"),
+        ("-ngl 2", "--n-gpu-layers"),
+        ("-ngl auto", "--n-gpu-layers"),
+        ("--mmproj p.gguf", "--mmproj"),
+        ("--swa-full", "--swa-full"),
+        ("-md draft.gguf", "--model-draft"),
+        ("--lora a.gguf", "--lora"),
+        ("-ot exps=CPU", "--override-tensor"),
+    ] {
+        assert_eq!(flags(&format!("{AGREED} {more}"), &made), [flag], "{more}");
+    }
+}
+
+#[test]
+fn what_is_not_said_is_no_agreement_where_versions_differ() {
+    let made = estimate(&asked());
+    let found = disagreements::<&str>(&[], &made);
+    let said: Vec<(&str, &Launched)> = found.iter().map(|found| (found.flag.as_str(), &found.launched)).collect();
+    let not_said = &Launched::NotSaid;
+    assert_eq!(said, [("--ctx-size", not_said), ("--parallel", not_said), ("--flash-attn", not_said)]);
+    assert_eq!(found[0].to_string(), "--ctx-size is not said, and was estimated as 16384");
+    let other = disagreements(&["-c", "1024"], &made);
+    assert_eq!(other[0].to_string(), "--ctx-size 1024, but was estimated as 16384");
+    let whole = estimate(&Options { context: None, parallel: Some(1), ..asked() });
+    assert!(!flags("-np 1 -fa on", &whole).contains(&"--ctx-size".to_owned()), "the model's own context");
+    assert!(!flags("-np 1 -fa on -c 0", &whole).contains(&"--ctx-size".to_owned()));
+    let several = estimate(&Options { gpu_counts: None, ..asked() });
+    assert_eq!(flags(AGREED, &several), ["--tensor-split"], "by itself it splits by free memory");
+    assert!(flags(&format!("{AGREED} -ts 1,1,1,1,1,1,1,1"), &several).is_empty());
+}
+
+#[test]
+fn the_arguments_of_an_estimate_agree_with_it() {
+    for wanted in [
+        asked(),
+        Options::default(),
+        Options { flash_attention: Some(false), unified_cache: Some(true), batch: Some(1_024), ..asked() },
+        Options { cache_type_k: Some(CacheType::Q8_0), cache_type_v: Some(CacheType::Q4_0), ..asked() },
+        Options { profile: Some(Profile::Conservative), gpu_counts: None, ..asked() },
+    ] {
+        let made = estimate(&wanted);
+        assert_eq!(disagreements(&arguments(&made), &made), [], "{wanted:?}");
+    }
+}
+
+#[test]
+fn arguments_can_be_taken_as_the_wish_for_another_estimate() {
+    let args = ["-c", "16384", "-np", "2", "-ctk", "q8_0", "-fa", "off", "-ub", "256", "-kvu"];
+    let wanted = options(&args, Profile::LlamaCpp, &asked()).expect("a wish");
+    assert_eq!((wanted.context, wanted.parallel, wanted.batch), (Some(8_192), Some(2), Some(256)));
+    assert_eq!((wanted.cache_type_k, wanted.flash_attention), (Some(CacheType::Q8_0), Some(false)));
+    let made = estimate(&wanted);
+    assert_eq!(disagreements(&args, &made), []);
+    for bad in [&["-c", "much"][..], &["-ctk", "q9"], &["-fa", "auto"], &["--swa-full"], &["-ts", "3,1"]] {
+        assert!(options(bad, Profile::LlamaCpp, &asked()).is_err(), "{bad:?}");
+    }
+}
+
+/// An estimate as vLLM's would be.
+fn vllm() -> Estimate {
+    let mut made = estimate(&asked());
+    made.inputs.profile = Profile::Vllm;
+    made.inputs.batch = 2_048;
+    made
+}
+
+#[test]
+fn the_arguments_of_vllm_are_held_against_its_estimate() {
+    let made = vllm();
+    let agreed = "--max-model-len 8192 --max-num-seqs 2 --max-num-batched-tokens 2048";
+    assert!(flags(agreed, &made).is_empty());
+    assert!(flags("serve m --max_model_len=8K --max-num-seqs 2 --max-num-batched-tokens 2K -tp 1", &made).is_empty());
+    for (more, flag) in [
+        ("--max-model-len 32768", "--max-model-len"),
+        ("--max-model-len auto", "--max-model-len"),
+        ("--max-model-len 8k", "--max-model-len"),
+        ("--kv-cache-dtype fp8", "--kv-cache-dtype"),
+        ("--tensor-parallel-size 2", "--tensor-parallel-size"),
+        ("-tp two", "--tensor-parallel-size"),
+        ("--gpu-memory-utilization 0.95", "--gpu-memory-utilization"),
+        ("--pipeline-parallel-size 2", "--pipeline-parallel-size"),
+        ("--dtype float32", "--dtype"),
+        ("--enable-lora", "--enable-lora"),
+    ] {
+        assert_eq!(flags(&format!("{agreed} {more}"), &made), [flag], "{more}");
+    }
+    let args = arguments(&made);
+    assert_eq!(disagreements(&args, &made), []);
+    let args = ["--max-model-len", "1.5K", "--kv-cache-dtype", "fp8_e5m2", "-tp", "4"];
+    let wanted = options(&args, Profile::Vllm, &asked()).expect("a wish");
+    assert_eq!((wanted.context, wanted.cache_type_v), (Some(1_536), Some(CacheType::Fp8)));
+    assert_eq!(wanted.gpu_counts, Some(BTreeSet::from([GpuCount::new(4)])));
+}
