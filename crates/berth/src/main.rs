@@ -78,3 +78,45 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
         done => Ok(done?),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    fn leaves(command: &clap::Command, path: &str, found: &mut Vec<(String, String)>) {
+        let path = format!("{path} {}", command.get_name());
+        if command.get_subcommands().next().is_none() {
+            let help = command.clone().render_long_help().to_string();
+            found.push((path, help));
+            return;
+        }
+        command.get_subcommands().for_each(|inner| leaves(inner, &path, found));
+    }
+
+    #[test]
+    fn every_client_command_shows_an_example_of_itself() {
+        let mut found = Vec::new();
+        leaves(&Arguments::command(), "", &mut found);
+        assert!(found.len() > 25, "{found:?}");
+        for (path, help) in found {
+            let elsewhere = ["serve", "config", "scenario", "runner", "dev"];
+            if elsewhere.iter().any(|name| path.starts_with(&format!(" berth {name}"))) {
+                continue;
+            }
+            assert!(help.contains("Example") && help.contains(path.trim()), "{path} has no example:\n{help}");
+        }
+    }
+
+    #[test]
+    fn the_help_says_how_commands_end() {
+        let help = Arguments::command().render_help().to_string();
+        for line in ["3  the server cannot be reached", "6  waited in vain"] {
+            assert!(help.contains(line), "{help}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The server, who asks it, and where answers go.
+
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use berth_client::{Answer, Client, Route};
+use berth_domain::Timestamp;
+use clap::ValueEnum;
+use secrecy::SecretString;
+use serde::de::DeserializeOwned;
+
+use super::failure::Failure;
+use super::render::look::Look;
+
+/// Which server, and who asks.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Server")]
+pub(crate) struct Connection {
+    /// The server's address
+    #[arg(long, global = true, value_name = "URL", env = "BERTH_SERVER", default_value = "http://127.0.0.1:8080")]
+    server: String,
+    /// The token to ask with; a file is safer, since others can see command lines
+    #[arg(long, global = true, value_name = "TOKEN", env = "BERTH_TOKEN", hide_env_values = true, value_parser = secret)]
+    token: Option<SecretString>,
+    /// A file with the token to ask with; goes before --token
+    #[arg(long, global = true, value_name = "FILE", env = "BERTH_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
+    /// Certificates (PEM) to trust beside those of the system
+    #[arg(long, global = true, value_name = "FILE", env = "BERTH_CA")]
+    ca: Option<PathBuf>,
+    /// Tables for people, or what the API said
+    #[arg(long, global = true, value_name = "FORM", value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
+/// How answers are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+}
+
+fn secret(text: &str) -> Result<SecretString, std::convert::Infallible> {
+    Ok(SecretString::from(text))
+}
+
+impl Connection {
+    /// How answers are printed.
+    pub(crate) fn look(&self) -> Look {
+        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        Look { colour: wanted && std::io::stdout().is_terminal(), now: now() }
+    }
+
+    pub(crate) fn output(&self) -> Output {
+        self.output
+    }
+
+    fn secret(&self) -> Result<Option<SecretString>, Failure> {
+        let Some(file) = &self.token_file else { return Ok(self.token.clone()) };
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| Failure::Usage(format!("cannot read the token file {}: {error}", file.display())))?;
+        Ok(Some(SecretString::from(text.trim())))
+    }
+}
+
+/// The time, read in this one place.
+pub(crate) fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// One run of one command.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) client: Client,
+    pub(crate) output: Output,
+    pub(crate) look: Look,
+}
+
+impl Session {
+    pub(crate) fn open(connection: &Connection) -> Result<Self, Failure> {
+        let client =
+            Client::builder(&connection.server).token(connection.secret()?).ca(connection.ca.clone()).build()?;
+        Ok(Self { client, output: connection.output(), look: connection.look() })
+    }
+
+    /// Asks, and prints the answer: as it came, or as `render` makes of it.
+    pub(crate) async fn show<T: DeserializeOwned>(
+        &self,
+        route: &Route<T>,
+        render: impl FnOnce(&T, Look) -> String,
+    ) -> Result<T, Failure> {
+        let answer = self.client.ask(route).await?;
+        self.print_answer(&answer, render)?;
+        Ok(answer.body)
+    }
+
+    /// Prints an answer: as it came, or as `render` makes of it.
+    pub(crate) fn print_answer<T>(
+        &self,
+        answer: &Answer<T>,
+        render: impl FnOnce(&T, Look) -> String,
+    ) -> Result<(), Failure> {
+        match self.output {
+            Output::Json if answer.text.trim().is_empty() => Ok(()),
+            Output::Json => self.print(&format!("{}\n", answer.text.trim_end())),
+            Output::Table => self.print(&render(&answer.body, Look { now: now(), ..self.look })),
+        }
+    }
+
+    /// Prints at once.
+    pub(crate) fn print(&self, text: &str) -> Result<(), Failure> {
+        let mut out = std::io::stdout().lock();
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failure::Closed),
+            Err(error) => Err(Failure::Failed(format!("cannot write to standard output: {error}"))),
+        }
+    }
+
+    /// Tells the person something beside the answer.
+    pub(crate) fn note(&self, text: &str) {
+        let _ = writeln!(std::io::stderr(), "{text}");
+    }
+}

@@ -1,0 +1,58 @@
+//! Event sets: who wants to hear of what, and what each heard already.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::refusal::{Answer, Refusal};
+use crate::script::{Event, Script};
+
+/// All event sets that were made and not freed.
+#[derive(Debug, Default)]
+pub(crate) struct EventSets {
+    made: usize,
+    sets: BTreeMap<usize, EventSet>,
+}
+
+#[derive(Debug, Default)]
+struct EventSet {
+    /// Types of events by UUID.
+    wanted: BTreeMap<Arc<str>, u64>,
+    delivered: BTreeSet<u64>,
+}
+
+impl EventSets {
+    /// Makes a set and says its number. Numbers are not used twice.
+    pub(crate) fn make(&mut self) -> usize {
+        let number = self.made;
+        self.made += 1;
+        self.sets.insert(number, EventSet::default());
+        number
+    }
+
+    /// Frees a set.
+    pub(crate) fn free(&mut self, number: usize) -> Answer {
+        self.sets.remove(&number).map(drop).ok_or(Refusal::InvalidArgument)
+    }
+
+    /// Adds types of events of one GPU to a set.
+    pub(crate) fn register(&mut self, number: usize, uuid: &str, types: u64) -> Answer {
+        let set = self.sets.get_mut(&number).ok_or(Refusal::InvalidArgument)?;
+        *set.wanted.entry(Arc::from(uuid)).or_default() |= types;
+        Ok(())
+    }
+
+    /// The next event for a set, if there is one. Once all are delivered, a lost GPU in the set is all it hears of.
+    pub(crate) fn next<'a>(&mut self, number: usize, script: &'a Script) -> Answer<Option<&'a Event>> {
+        let set = self.sets.get_mut(&number).ok_or(Refusal::InvalidArgument)?;
+        let next = script.events.iter().find(|event| {
+            let wanted = set.wanted.get(event.gpu.as_str()).copied().unwrap_or_default();
+            wanted & event.bit() != 0 && !set.delivered.contains(&event.id)
+        });
+        if let Some(event) = next {
+            set.delivered.insert(event.id);
+            return Ok(Some(event));
+        }
+        let is_lost = |uuid: &str| script.find(uuid).is_none_or(|(gpu, _)| gpu.lost);
+        if set.wanted.keys().any(|uuid| is_lost(uuid)) { Err(Refusal::GpuIsLost) } else { Ok(None) }
+    }
+}

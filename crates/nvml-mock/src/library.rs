@@ -1,0 +1,241 @@
+//! The library's state, and the door through which every call comes in.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlReturn_enum_NVML_SUCCESS, nvmlReturn_t};
+
+use crate::events::EventSets;
+use crate::out::{DeviceIn, device_handle};
+use crate::refusal::{Answer, Refusal};
+use crate::script::{Effect, Gpu, Hang, Instance, Script};
+use crate::source::Source;
+use crate::usage::{Deaths, Observer, Usage};
+
+/// How often a call that waits looks at the script.
+pub(crate) const LOOK: Duration = Duration::from_millis(2);
+
+/// All that the library remembers. A call holds it only while it answers, never while it waits.
+#[derive(Debug, Default)]
+pub(crate) struct Library {
+    starts: u32,
+    source: Option<Source>,
+    /// The UUID behind each handle that was given out. Handles stay good when the script changes.
+    handles: Vec<Arc<str>>,
+    deaths: Deaths,
+    /// How often each fault of this reading of the script struck.
+    strikes: BTreeMap<(u64, usize), u32>,
+    pub(crate) sets: EventSets,
+}
+
+static LIBRARY: LazyLock<Mutex<Library>> = LazyLock::new(Mutex::default);
+
+/// The library, locked. A panic in a call leaves nothing half done that matters here.
+pub(crate) fn library() -> MutexGuard<'static, Library> {
+    LIBRARY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whom a call is about.
+#[derive(Clone)]
+pub(crate) enum Whom {
+    Nobody,
+    Handle(DeviceIn),
+    Index(u32),
+    Uuid(String),
+    Bus(String),
+}
+
+/// The device that a call is about, as the script has it now.
+#[derive(Clone, Copy)]
+pub(crate) struct Device<'a> {
+    pub(crate) script: &'a Script,
+    pub(crate) gpu: &'a Gpu,
+    pub(crate) instance: Option<&'a Instance>,
+}
+
+impl<'a> Device<'a> {
+    /// The GPU, if this is one and not a MIG instance.
+    pub(crate) fn whole(self) -> Answer<&'a Gpu> {
+        if self.instance.is_some() { Err(Refusal::NotSupported) } else { Ok(self.gpu) }
+    }
+
+    pub(crate) fn uuid(self) -> &'a str {
+        self.instance.map_or(&self.gpu.uuid, |instance| &instance.uuid)
+    }
+}
+
+/// A call that is about no device.
+pub(crate) fn ask(function: &str, body: impl FnOnce(&mut Library, &Script) -> Answer) -> nvmlReturn_t {
+    guarded(|| {
+        let script = enter(function, &Whom::Nobody)?;
+        body(&mut library(), &script)
+    })
+}
+
+/// A call about one device.
+pub(crate) fn ask_of(
+    function: &str,
+    whom: &Whom,
+    body: impl FnOnce(&mut Library, Device<'_>) -> Answer,
+) -> nvmlReturn_t {
+    guarded(|| {
+        let script = enter(function, whom)?;
+        let mut library = library();
+        let uuid = library.uuid_of(&script, whom)?.ok_or(Refusal::InvalidArgument)?;
+        let device = Library::device(&script, &uuid)?;
+        body(&mut library, device)
+    })
+}
+
+/// Turns an answer into NVML's number. A panic must not pass into C.
+pub(crate) fn guarded(body: impl FnOnce() -> Answer) -> nvmlReturn_t {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => nvmlReturn_enum_NVML_SUCCESS,
+        Ok(Err(refusal)) => refusal.code(),
+        Err(_) => Refusal::Unknown.code(),
+    }
+}
+
+/// Lets a call in: the library was started, the script can be read, and no fault stands in the way. A call that hangs
+/// does so here, with nothing locked.
+pub(crate) fn enter(function: &str, whom: &Whom) -> Answer<Arc<Script>> {
+    loop {
+        let Entry { script, reading, effect } = {
+            let mut library = library();
+            if library.starts == 0 {
+                return Err(Refusal::Uninitialized);
+            }
+            library.entry(function, whom)?
+        };
+        match effect {
+            None => return Ok(script),
+            Some(Effect::Error(refusal)) => return Err(refusal),
+            Some(Effect::Delay(delay)) => {
+                thread::sleep(delay);
+                return Ok(script);
+            }
+            Some(Effect::Hang(Hang::Forever)) => loop {
+                thread::park();
+            },
+            // The new script decides anew, and may let it hang again.
+            Some(Effect::Hang(Hang::UntilChange)) => {
+                while library().reading()?.1 == reading {
+                    thread::sleep(LOOK);
+                }
+            }
+        }
+    }
+}
+
+/// What a call finds at the door.
+struct Entry {
+    script: Arc<Script>,
+    reading: u64,
+    effect: Option<Effect>,
+}
+
+/// Starts the library, once more if it is started already.
+pub(crate) fn start(function: &str) -> nvmlReturn_t {
+    guarded(|| {
+        {
+            let mut library = library();
+            if library.starts == 0 {
+                library.source = Some(Source::find()?);
+            }
+            library.starts += 1;
+        }
+        enter(function, &Whom::Nobody).map(drop).inspect_err(|_| library().stop())
+    })
+}
+
+impl Library {
+    /// Ends one start.
+    pub(crate) fn stop(&mut self) {
+        self.starts = self.starts.saturating_sub(1);
+    }
+
+    /// The script as it is now.
+    pub(crate) fn script(&mut self) -> Answer<Arc<Script>> {
+        self.reading().map(|(script, _)| script)
+    }
+
+    fn reading(&mut self) -> Answer<(Arc<Script>, u64)> {
+        self.source.as_mut().ok_or(Refusal::Uninitialized)?.current()
+    }
+
+    /// The script, and what goes wrong with this call by it.
+    fn entry(&mut self, function: &str, whom: &Whom) -> Answer<Entry> {
+        let (script, reading) = self.reading()?;
+        let uuid = self.uuid_of(&script, whom).ok().flatten();
+        let struck = script.faults.iter().enumerate().find(|(number, fault)| {
+            let aimed = fault.gpu.as_deref().is_none_or(|gpu| {
+                uuid.as_deref().and_then(|uuid| script.find(uuid)).is_some_and(|(found, instance)| {
+                    found.uuid == gpu || instance.is_some_and(|instance| instance.uuid == gpu)
+                })
+            });
+            let struck = self.strikes.get(&(reading, *number)).copied().unwrap_or_default();
+            fault.concerns(function) && aimed && fault.times.is_none_or(|times| struck < times)
+        });
+        let Some((number, fault)) = struck else { return Ok(Entry { script, reading, effect: None }) };
+        let effect = Some(fault.effect());
+        *self.strikes.entry((reading, number)).or_default() += 1;
+        Ok(Entry { script, reading, effect })
+    }
+
+    /// The UUID that a call means.
+    fn uuid_of(&self, script: &Script, whom: &Whom) -> Answer<Option<Arc<str>>> {
+        let found = match whom {
+            Whom::Nobody => return Ok(None),
+            Whom::Handle(handle) => {
+                return self.handles.get(handle.number()?).cloned().map(Some).ok_or(Refusal::InvalidArgument);
+            }
+            Whom::Index(index) => script.at(*index).ok_or(Refusal::InvalidArgument)?.uuid.as_str(),
+            Whom::Uuid(uuid) => script.find(uuid).map(|_| uuid.as_str()).ok_or(Refusal::NotFound)?,
+            Whom::Bus(bus) => {
+                let at = script.gpus.iter().find(|gpu| same_bus(gpu.pci_bus_id(), bus));
+                at.ok_or(Refusal::NotFound)?.uuid.as_str()
+            }
+        };
+        Ok(Some(Arc::from(found)))
+    }
+
+    /// The device with this UUID. One that is no longer in the script is as lost as one that the script calls so.
+    pub(crate) fn device<'a>(script: &'a Script, uuid: &str) -> Answer<Device<'a>> {
+        let (gpu, instance) = script.find(uuid).filter(|(gpu, _)| !gpu.lost).ok_or(Refusal::GpuIsLost)?;
+        Ok(Device { script, gpu, instance })
+    }
+
+    /// The device behind a second handle of a call.
+    pub(crate) fn other<'a>(&self, script: &'a Script, handle: DeviceIn) -> Answer<Device<'a>> {
+        let uuid = self.uuid_of(script, &Whom::Handle(handle))?.ok_or(Refusal::InvalidArgument)?;
+        Self::device(script, &uuid)
+    }
+
+    /// The handle of a UUID: the same one whenever it is asked for.
+    pub(crate) fn handle(&mut self, uuid: &str) -> nvmlDevice_t {
+        let number = self.handles.iter().position(|known| &**known == uuid).unwrap_or_else(|| {
+            self.handles.push(Arc::from(uuid));
+            self.handles.len() - 1
+        });
+        device_handle(number)
+    }
+
+    /// Who uses how much of a device now.
+    pub(crate) fn usage(&mut self, device: Device<'_>) -> Usage {
+        let claims = self.source.as_ref().map(|source| source.claims(device.script)).unwrap_or_default();
+        let mut observer = Observer { script: device.script, claims: &claims, deaths: &mut self.deaths };
+        match device.instance {
+            Some(instance) => observer.instance(device.gpu, instance),
+            None => observer.gpu(device.gpu),
+        }
+    }
+}
+
+/// Bus ids come with four or eight digits of domain, in small letters or large ones.
+fn same_bus(one: &str, other: &str) -> bool {
+    let plain = |text: &str| text.trim_start_matches('0').to_ascii_lowercase();
+    plain(one) == plain(other)
+}

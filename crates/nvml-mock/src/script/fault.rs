@@ -1,0 +1,102 @@
+//! What goes wrong, and what the driver has to tell by itself.
+
+use std::time::Duration;
+
+use nvml_wrapper_sys::bindings as nvml;
+use serde::Deserialize;
+
+use crate::refusal::Refusal;
+
+/// One thing that goes wrong with one function.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Fault {
+    function: String,
+    pub(crate) gpu: Option<String>,
+    pub(crate) times: Option<u32>,
+    error: Option<Refusal>,
+    hang: Option<Hang>,
+    delay_ms: Option<u64>,
+}
+
+/// How long a call that hangs does so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Hang {
+    /// Until the script no longer says so.
+    UntilChange,
+    /// It never comes back.
+    Forever,
+}
+
+/// What a fault does to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    Error(Refusal),
+    Hang(Hang),
+    Delay(Duration),
+}
+
+impl Fault {
+    pub(super) fn check(&self) -> Result<(), String> {
+        let said = [self.error.is_some(), self.hang.is_some(), self.delay_ms.is_some()];
+        if said.into_iter().filter(|said| *said).count() == 1 {
+            Ok(())
+        } else {
+            Err(format!("the fault of {} needs one of error, hang and delay_ms", self.function))
+        }
+    }
+
+    /// Whether it concerns this function. One `*` stands for anything.
+    pub(crate) fn concerns(&self, function: &str) -> bool {
+        match self.function.split_once('*') {
+            None => self.function == function,
+            Some((start, end)) => {
+                function.len() >= start.len() + end.len() && function.starts_with(start) && function.ends_with(end)
+            }
+        }
+    }
+
+    /// What it does.
+    pub(crate) fn effect(&self) -> Effect {
+        match (self.error, self.hang) {
+            (Some(refusal), _) => Effect::Error(refusal),
+            (None, Some(hang)) => Effect::Hang(hang),
+            (None, None) => Effect::Delay(Duration::from_millis(self.delay_ms.unwrap_or_default())),
+        }
+    }
+}
+
+/// Something that the driver reports by itself.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Event {
+    pub(crate) id: u64,
+    pub(crate) gpu: String,
+    #[serde(default)]
+    kind: EventKind,
+    #[serde(default)]
+    pub(crate) xid: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum EventKind {
+    #[default]
+    Xid,
+    SingleBitEcc,
+    DoubleBitEcc,
+    MigConfigChange,
+}
+
+impl Event {
+    /// Its bit among the types of events.
+    pub(crate) fn bit(&self) -> u64 {
+        u64::from(match self.kind {
+            EventKind::Xid => nvml::nvmlEventTypeXidCriticalError,
+            EventKind::SingleBitEcc => nvml::nvmlEventTypeSingleBitEccError,
+            EventKind::DoubleBitEcc => nvml::nvmlEventTypeDoubleBitEccError,
+            EventKind::MigConfigChange => nvml::nvmlEventMigConfigChange,
+        })
+    }
+}
