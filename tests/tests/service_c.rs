@@ -160,7 +160,7 @@ fn c4_a_storm_leaves_every_ledger_the_fold_of_its_claims() {
     const EACH: usize = 53;
     // Idle slots may go at once, so that the storm evicts, promises and proves too. Decisions are not logged: the
     // machine is busy enough.
-    let server = Server::with(&["scheduler.min_run=0s", "log.filter=warn"]);
+    let server = Server::with(&["scheduler.min_run=0s", "log.filter=warn,berth::serve=info"]);
     let api = server.api();
     let runner = |number| FakeAgent::new(&api, &format!("box-{number:02}"), &[80 * GIB; 8]).registered();
     let agents = Obeying::all((0..20).map(runner).collect::<Vec<_>>());

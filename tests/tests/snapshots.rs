@@ -104,6 +104,7 @@ impl Kept {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "both are made for this one comparison")]
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, kept: Vec<T>, there: Vec<T>) -> Result<(), String> {
     if kept == there { Ok(()) } else { Err(format!("{what}: heard of\n{kept:#?}\nbut there are\n{there:#?}")) }
 }

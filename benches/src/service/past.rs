@@ -68,7 +68,7 @@ fn report(number: usize) -> anyhow::Result<RunnerReport> {
 /// Writes a past with `workloads` workloads, `slots` of which have a slot of their own; the others have ended.
 /// Returns the size of the journal in bytes.
 pub fn write(data_dir: &Path, workloads: usize, slots: usize) -> anyhow::Result<u64> {
-    let opened = berth_store::open(data_dir, Options { segment_bytes: 64 << 20, ..Options::default() })?;
+    let opened = berth_store::open(data_dir, Options { segment_bytes: 4 << 20, ..Options::default() })?;
     let settings = Settings { queue_limit: 100_000, keep_ended: workloads, ..Settings::default() };
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
     let now = Timestamp::from_millis(u64::try_from(now.as_millis())?);

@@ -367,9 +367,10 @@ fn n14_runners_are_closed_drained_and_forgotten() {
     assert_eq!(busy.status, 6, "a lease holds it up: {} {}", busy.out, busy.err);
     assert!(busy.err.contains("1 slot(s)"), "{}", busy.err);
     server.ok(&["complete", &id]);
-    let slot = server.json(&["slots"])[0]["id"].as_str().unwrap().to_owned();
-    let gone = json!([{"id": slot, "state": "gone", "evidence": {"tree_gone": true, "driver_clear": true}}]);
-    agent.report(&gone);
+    let slot = server.json(&["slots"])[0].clone();
+    assert_eq!(slot["state"], "stopping");
+    let proof = json!({"tree_gone": true, "driver_clear": true});
+    agent.report(&json!([{"id": slot["id"], "generation": slot["generation"], "state": "gone", "evidence": proof}]));
     assert_eq!(server.ok(&["drain", "box", "--wait=30s"]), "runner box is drained\n");
     assert_eq!(server.said(&["forget", "box"]).status, 2, "a reason is needed");
     server.ok(&["forget", "box", "--reason", "sold"]);

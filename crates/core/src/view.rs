@@ -162,8 +162,6 @@ pub struct RunnerView {
     pub devices: Vec<DeviceUuid>,
     /// Devices that it reports but that belong to another machine.
     pub disputed: Vec<DeviceUuid>,
-    /// Its slots.
-    pub slots: Vec<SlotId>,
     /// The last revision at which what it should run changed.
     pub desired: Revision,
 }
@@ -321,6 +319,13 @@ impl State {
     #[must_use]
     pub fn evictions(&self) -> u64 {
         self.counters.evictions
+    }
+
+    /// The slots of a runner.
+    #[must_use]
+    pub fn slots_of(&self, runner: &RunnerId) -> Vec<SlotId> {
+        let slots = self.runners.find(runner).map(|(_, row)| row.slots.as_slice()).unwrap_or_default();
+        slots.iter().filter_map(|key| self.slots.get(*key)).map(|slot| slot.id).collect()
     }
 
     /// What a runner should make true. Slots that wait for their turn, or whose fate nobody knows, are not mentioned:
@@ -517,7 +522,6 @@ impl State {
                 .map(|device| device.uuid.clone())
                 .collect(),
             disputed: row.disputed.clone(),
-            slots: row.slots.iter().filter_map(|key| self.slots.get(*key)).map(|slot| slot.id).collect(),
             desired: row.desired,
         })
     }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use crate::compact::{self, Compaction};
 use crate::config::{Config, JournalConfig};
 use crate::engine::{BootError, Engine, Recovery};
-use crate::http::{App, router};
+use crate::http::{App, Tools, router};
 use crate::logging::LogLevel;
 use crate::scribe::Scribe;
 use crate::serve;
@@ -115,16 +115,16 @@ impl Server {
         let listener = TcpListener::bind(config.server.listen).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let (stop, stopping) = watch::channel(false);
-        let app = App {
+        let app = App::from(Tools {
             writer: writer.clone(),
             views,
-            tokens: Arc::new(tokens),
-            audit: Arc::new(audit),
+            tokens,
+            audit,
             rates: Arc::new(Rates::new(config.limits.requests_per_second, config.limits.burst)),
-            limits: Arc::new(config.limits.clone()),
+            limits: config.limits.clone(),
             log_level,
             stopping: stopping.clone(),
-        };
+        });
         tokio::spawn(sweep(app.clone()));
         let limits = config.limits.clone();
         let serving = tokio::spawn(async move {

@@ -115,6 +115,11 @@ fn write_decision(decided: &Decided) {
 }
 
 fn write_event(happened: &Happened) {
+    let turn = is_a_turn(&happened.event);
+    // Words cost more than asking whether anybody reads them.
+    if !turn && !tracing::enabled!(target: "berth::event", tracing::Level::DEBUG) {
+        return;
+    }
     let told = present::event(happened);
     macro_rules! line {
         ($level:expr) => {
@@ -133,7 +138,7 @@ fn write_event(happened: &Happened) {
             )
         };
     }
-    if is_a_turn(&happened.event) { line!(tracing::Level::INFO) } else { line!(tracing::Level::DEBUG) }
+    if turn { line!(tracing::Level::INFO) } else { line!(tracing::Level::DEBUG) }
 }
 
 /// Whether an event is a turn in somebody's life that a decision's own line does not tell.

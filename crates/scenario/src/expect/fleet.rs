@@ -95,18 +95,18 @@ fn check_runners(world: &World, expect: &Expect, found: &mut Findings) {
     let all = world.state.runners();
     for (id, expected) in &expect.runners {
         if id.as_str() == "*" {
-            all.iter().for_each(|view| check_runner(expected, view, found));
+            all.iter().for_each(|view| check_runner(expected, view, world.state.slots_of(&view.id).len(), found));
             continue;
         }
         let view = all.iter().find(|view| view.id == *id);
         found.same(format!("runner {id}: known"), Some(&expected.known.unwrap_or(true)), &view.is_some());
         if let Some(view) = view {
-            check_runner(expected, view, found);
+            check_runner(expected, view, world.state.slots_of(&view.id).len(), found);
         }
     }
 }
 
-fn check_runner(expected: &RunnerExpect, view: &RunnerView, found: &mut Findings) {
+fn check_runner(expected: &RunnerExpect, view: &RunnerView, slots: usize, found: &mut Findings) {
     let what = |part: &str| format!("runner {}: {part}", view.id);
     let liveness = match view.liveness {
         Liveness::Ready => "ready",
@@ -127,7 +127,7 @@ fn check_runner(expected: &RunnerExpect, view: &RunnerView, found: &mut Findings
     let text = |list: &[berth_domain::DeviceUuid]| list.iter().map(ToString::to_string).collect();
     found.set(what("devices"), expected.devices.as_ref(), text(&view.devices));
     found.set(what("disputed"), expected.disputed.as_ref(), text(&view.disputed));
-    found.same(what("slots"), expected.slots.as_ref(), &view.slots.len());
+    found.same(what("slots"), expected.slots.as_ref(), &slots);
 }
 
 fn check_desired(world: &World, expect: &Expect, found: &mut Findings) {

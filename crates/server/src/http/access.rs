@@ -38,7 +38,8 @@ pub async fn guard(State(gate): State<Gate>, request: Request, next: Next) -> Re
     }
 }
 
-async fn admit(gate: &Gate, parts: &mut Parts) -> Result<Caller, Failure> {
+/// Who asks, if they may.
+pub(super) async fn admit(gate: &Gate, parts: &mut Parts) -> Result<Caller, Failure> {
     let caller = identify(&gate.app, &parts.headers)?;
     let address = parts.extensions.get::<Peer>().map_or(IpAddr::from([0, 0, 0, 0]), |peer| peer.0.ip());
     gate.app.rates.check(caller.as_ref(), address).map_err(Failure::rate_limited)?;
@@ -115,7 +116,7 @@ pub async fn account(State(app): State<App>, request: Request, next: Next) -> Re
     let mut response = next.run(request).await;
     response.headers_mut().insert(REVISION_HEADER, HeaderValue::from(app.views.revision().get()));
     let route = route.as_ref().map_or("other", MatchedPath::as_str);
-    app.views.metrics.answered(method.as_str(), route, response.status().as_u16(), begun.elapsed());
+    app.views.metrics.answered(&method, route, response.status().as_u16(), begun.elapsed());
     response
 }
 

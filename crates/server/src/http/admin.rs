@@ -67,7 +67,7 @@ impl App {
 /// Make a token
 ///
 /// Its secret is in the answer, once. The first token must be an admin's; from then on every request needs one.
-#[utoipa::path(post, path = "/tokens", tag = "admin", request_body = TokenRequest,
+#[utoipa::path(post, path = "/api/v1/tokens", tag = "admin", request_body = TokenRequest,
     responses(
         (status = 201, description = "The token and its secret", body = wire::NewToken),
         (status = 409, description = "The name is taken, or there would be no admin", body = wire::Problem, content_type = "application/problem+json"),
@@ -87,14 +87,14 @@ pub(super) async fn create_token(
 /// List tokens
 ///
 /// Without their secrets: nobody has those but who was given them.
-#[utoipa::path(get, path = "/tokens", tag = "admin",
+#[utoipa::path(get, path = "/api/v1/tokens", tag = "admin",
     responses((status = 200, description = "Tokens, oldest first", body = Vec<wire::Token>)))]
 pub(super) async fn list_tokens(State(app): State<App>) -> Json<Vec<wire::Token>> {
     Json(app.tokens.list())
 }
 
 /// Revoke a token
-#[utoipa::path(delete, path = "/tokens/{id}", tag = "admin", params(("id" = TokenId, Path)),
+#[utoipa::path(delete, path = "/api/v1/tokens/{id}", tag = "admin", params(("id" = TokenId, Path)),
     responses(
         (status = 204, description = "Nobody gets in with it any more"),
         (status = 404, description = "No such token", body = wire::Problem, content_type = "application/problem+json"),
@@ -113,14 +113,14 @@ pub(super) async fn revoke_token(
 /// Who did what
 ///
 /// The last thousand changes by people, oldest first; the whole record is in the data directory.
-#[utoipa::path(get, path = "/audit", tag = "admin",
+#[utoipa::path(get, path = "/api/v1/audit", tag = "admin",
     responses((status = 200, description = "The record", body = Vec<AuditEntry>)))]
 pub(super) async fn audit(State(app): State<App>) -> Json<Vec<AuditEntry>> {
     Json(app.audit.list())
 }
 
 /// What is logged
-#[utoipa::path(get, path = "/log-level", tag = "admin",
+#[utoipa::path(get, path = "/api/v1/log-level", tag = "admin",
     responses((status = 200, description = "The filter", body = LogLevel)))]
 pub(super) async fn log_level(State(app): State<App>) -> Json<LogLevel> {
     Json(LogLevel { filter: app.log_level.get() })
@@ -129,7 +129,7 @@ pub(super) async fn log_level(State(app): State<App>) -> Json<LogLevel> {
 /// Change what is logged
 ///
 /// From now on, until the server ends.
-#[utoipa::path(put, path = "/log-level", tag = "admin", request_body = LogLevel,
+#[utoipa::path(put, path = "/api/v1/log-level", tag = "admin", request_body = LogLevel,
     responses((status = 200, description = "The filter", body = LogLevel)))]
 pub(super) async fn set_log_level(
     State(app): State<App>,

@@ -18,7 +18,7 @@ use crate::writer::Unavailable;
 /// Report what a runner has
 ///
 /// Without an `incarnation` it registers; the answer numbers it. What the server does not know in a report is ignored.
-#[utoipa::path(put, path = "/runners/{id}/report", tag = "agents", params(("id" = wire::schema::RunnerId, Path)),
+#[utoipa::path(put, path = "/api/v1/runners/{id}/report", tag = "agents", params(("id" = wire::schema::RunnerId, Path)),
     request_body = ReportRequest,
     responses(
         (status = 200, description = "Taken in", body = wire::ReportAnswer),
@@ -51,7 +51,7 @@ fn utilization(request: &ReportRequest) -> Vec<(DeviceUuid, u8)> {
 ///
 /// A long poll: the answer comes once there is something newer than `after`, or when the wait is over. A slot that is
 /// not mentioned is kept.
-#[utoipa::path(get, path = "/runners/{id}/desired", tag = "agents",
+#[utoipa::path(get, path = "/api/v1/runners/{id}/desired", tag = "agents",
     params(("id" = wire::schema::RunnerId, Path), DesiredQuery),
     responses(
         (status = 200, description = "What it should run and stop", body = wire::Desired),

@@ -20,7 +20,7 @@ use crate::present;
 use crate::trust::Caller;
 
 /// List models
-#[utoipa::path(get, path = "/models", tag = "models", params(PageQuery),
+#[utoipa::path(get, path = "/api/v1/models", tag = "models", params(PageQuery),
     responses((status = 200, description = "Models by name", body = Vec<wire::Model>)))]
 pub(super) async fn list(State(app): State<App>, uri: OriginalUri, Query(page): Query<PageQuery>) -> Page<wire::Model> {
     let seen = page.after.map(|after| move |view: &Arc<ModelView>| view.name.as_str() == after);
@@ -28,7 +28,7 @@ pub(super) async fn list(State(app): State<App>, uri: OriginalUri, Query(page): 
 }
 
 /// Look at a model
-#[utoipa::path(get, path = "/models/{name}", tag = "models", params(("name" = wire::schema::ModelName, Path)),
+#[utoipa::path(get, path = "/api/v1/models/{name}", tag = "models", params(("name" = wire::schema::ModelName, Path)),
     responses(
         (status = 200, description = "The model", body = wire::Model),
         (status = 404, description = "No such model", body = wire::Problem, content_type = "application/problem+json"),
@@ -41,7 +41,7 @@ pub(super) async fn show(State(app): State<App>, Named(name): Named<ModelName>) 
 /// Add or change a model
 ///
 /// A changed model is a new revision: slots of the old one take no new leases. The same model again changes nothing.
-#[utoipa::path(put, path = "/models/{name}", tag = "models", params(("name" = wire::schema::ModelName, Path)),
+#[utoipa::path(put, path = "/api/v1/models/{name}", tag = "models", params(("name" = wire::schema::ModelName, Path)),
     request_body = ModelRequest,
     responses(
         (status = 200, description = "Changed, or as it was", body = wire::Model),
@@ -64,7 +64,7 @@ pub(super) async fn put(
 /// Remove a model
 ///
 /// Its leases finish; its slots stop once they are idle.
-#[utoipa::path(delete, path = "/models/{name}", tag = "models", params(("name" = wire::schema::ModelName, Path)),
+#[utoipa::path(delete, path = "/api/v1/models/{name}", tag = "models", params(("name" = wire::schema::ModelName, Path)),
     responses(
         (status = 204, description = "Removed"),
         (status = 404, description = "No such model", body = wire::Problem, content_type = "application/problem+json"),
@@ -81,7 +81,7 @@ pub(super) async fn remove(
 /// Would it fit?
 ///
 /// A dry run: where a slot of this model would go now, and who would be evicted for it. Nothing is done.
-#[utoipa::path(post, path = "/models/{name}/fit", tag = "models",
+#[utoipa::path(post, path = "/api/v1/models/{name}/fit", tag = "models",
     params(("name" = wire::schema::ModelName, Path), FitQuery),
     responses(
         (status = 200, description = "What would be decided", body = wire::Fit),

@@ -26,7 +26,7 @@ const HANDFUL: usize = 256;
 ///
 /// Server-sent events, each with its revision as its id. `Last-Event-ID`, or `after`, resumes; without either it begins
 /// now. If some of it is no longer kept, an event `reset` says so: read the listings again and go on.
-#[utoipa::path(get, path = "/scheduler/events", tag = "scheduler",
+#[utoipa::path(get, path = "/api/v1/scheduler/events", tag = "scheduler",
     params(EventQuery, ("Last-Event-ID" = Option<u64>, Header, description = "The revision of the last event that was seen")),
     responses((status = 200, description = "Events", body = wire::StreamEvent, content_type = "text/event-stream")))]
 pub(super) async fn follow(

@@ -20,7 +20,7 @@ use crate::present;
 use crate::trust::Caller;
 
 /// List runners
-#[utoipa::path(get, path = "/runners", tag = "runners", params(PageQuery),
+#[utoipa::path(get, path = "/api/v1/runners", tag = "runners", params(PageQuery),
     responses((status = 200, description = "Runners by id", body = Vec<wire::Runner>)))]
 pub(super) async fn list(
     State(app): State<App>,
@@ -28,23 +28,27 @@ pub(super) async fn list(
     Query(page): Query<PageQuery>,
 ) -> Page<wire::Runner> {
     let seen = page.after.map(|after| move |view: &Arc<RunnerView>| view.id.as_str() == after);
-    Page::of(app.views.runners(), page.limit, seen, &uri, |view| view.id.to_string()).map(|view| present::runner(&view))
+    let mut slots = app.views.slots_by_runner();
+    Page::of(app.views.runners(), page.limit, seen, &uri, |view| view.id.to_string())
+        .map(|view| present::runner(&view, slots.remove(&view.id).unwrap_or_default()))
 }
 
 /// What the server holds of a runner
-#[utoipa::path(get, path = "/runners/{id}", tag = "runners", params(("id" = wire::schema::RunnerId, Path)),
+#[utoipa::path(get, path = "/api/v1/runners/{id}", tag = "runners", params(("id" = wire::schema::RunnerId, Path)),
     responses(
         (status = 200, description = "The runner", body = wire::Runner),
         (status = 404, description = "No such runner", body = wire::Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn show(State(app): State<App>, Named(id): Named<RunnerId>) -> Result<Json<wire::Runner>, Failure> {
-    Ok(Json(present::runner(&*find(&app, &id)?)))
+    let view = find(&app, &id)?;
+    let slots = app.writer.read(move |state| state.slots_of(&id)).await?;
+    Ok(Json(present::runner(&view, slots)))
 }
 
 /// What a runner last reported
 ///
 /// With the server's ledger of each of its GPUs beside it.
-#[utoipa::path(get, path = "/runners/{id}/status", tag = "runners", params(("id" = wire::schema::RunnerId, Path)),
+#[utoipa::path(get, path = "/api/v1/runners/{id}/status", tag = "runners", params(("id" = wire::schema::RunnerId, Path)),
     responses(
         (status = 200, description = "Its last report", body = wire::RunnerStatus),
         (status = 404, description = "No such runner, or no report since the server started", body = wire::Problem, content_type = "application/problem+json"),
@@ -67,7 +71,7 @@ fn find(app: &App, id: &RunnerId) -> Result<Arc<RunnerView>, Failure> {
 }
 
 /// Give a runner nothing new
-#[utoipa::path(post, path = "/runners/{id}/cordon", tag = "runners", params(("id" = wire::schema::RunnerId, Path)),
+#[utoipa::path(post, path = "/api/v1/runners/{id}/cordon", tag = "runners", params(("id" = wire::schema::RunnerId, Path)),
     responses(
         (status = 200, description = "The runner", body = wire::Runner),
         (status = 404, description = "No such runner", body = wire::Problem, content_type = "application/problem+json"),
@@ -84,7 +88,7 @@ pub(super) async fn cordon(
 /// Give a runner work again
 ///
 /// It ends a cordon and a drain.
-#[utoipa::path(post, path = "/runners/{id}/uncordon", tag = "runners", params(("id" = wire::schema::RunnerId, Path)),
+#[utoipa::path(post, path = "/api/v1/runners/{id}/uncordon", tag = "runners", params(("id" = wire::schema::RunnerId, Path)),
     responses(
         (status = 200, description = "The runner", body = wire::Runner),
         (status = 404, description = "No such runner", body = wire::Problem, content_type = "application/problem+json"),
@@ -101,7 +105,7 @@ pub(super) async fn uncordon(
 /// Empty a runner
 ///
 /// Nothing new; leases finish, or the deadline passes; slots stop; then its `admission` is `drained`.
-#[utoipa::path(post, path = "/runners/{id}/drain", tag = "runners",
+#[utoipa::path(post, path = "/api/v1/runners/{id}/drain", tag = "runners",
     params(("id" = wire::schema::RunnerId, Path), DrainQuery),
     responses(
         (status = 200, description = "The runner", body = wire::Runner),
@@ -122,7 +126,7 @@ pub(super) async fn drain(
 ///
 /// For a machine that is no more. A runner that is heard of and in use is not forgotten: drain it first. Memory on a
 /// device that another runner shares is not freed by it.
-#[utoipa::path(delete, path = "/runners/{id}", tag = "runners", params(("id" = wire::schema::RunnerId, Path)),
+#[utoipa::path(delete, path = "/api/v1/runners/{id}", tag = "runners", params(("id" = wire::schema::RunnerId, Path)),
     request_body = ForgetRequest,
     responses(
         (status = 204, description = "Forgotten"),
@@ -141,7 +145,7 @@ pub(super) async fn forget(
 }
 
 /// Give a device nothing new
-#[utoipa::path(post, path = "/devices/{uuid}/cordon", tag = "devices", params(("uuid" = wire::schema::DeviceUuid, Path)),
+#[utoipa::path(post, path = "/api/v1/devices/{uuid}/cordon", tag = "devices", params(("uuid" = wire::schema::DeviceUuid, Path)),
     responses(
         (status = 200, description = "The device", body = wire::DeviceLedger),
         (status = 404, description = "No such device", body = wire::Problem, content_type = "application/problem+json"),
@@ -156,7 +160,7 @@ pub(super) async fn cordon_device(
 }
 
 /// Give a device work again
-#[utoipa::path(post, path = "/devices/{uuid}/uncordon", tag = "devices", params(("uuid" = wire::schema::DeviceUuid, Path)),
+#[utoipa::path(post, path = "/api/v1/devices/{uuid}/uncordon", tag = "devices", params(("uuid" = wire::schema::DeviceUuid, Path)),
     responses(
         (status = 200, description = "The device", body = wire::DeviceLedger),
         (status = 404, description = "No such device", body = wire::Problem, content_type = "application/problem+json"),

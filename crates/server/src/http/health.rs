@@ -54,7 +54,7 @@ pub(super) async fn metrics(State(app): State<App>) -> Result<Response, Failure>
 }
 
 /// Which server is this?
-#[utoipa::path(get, path = "/version", tag = "health", responses((status = 200, description = "Its version", body = wire::Version)))]
+#[utoipa::path(get, path = "/api/v1/version", tag = "health", responses((status = 200, description = "Its version", body = wire::Version)))]
 pub(super) async fn version() -> Json<wire::Version> {
     Json(wire::Version { version: env!("CARGO_PKG_VERSION").into(), api: "v1".into() })
 }

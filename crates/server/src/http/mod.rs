@@ -35,21 +35,39 @@ use crate::views::Views;
 use crate::writer::Writer;
 use problem::Failure;
 
-/// What handlers work with.
+/// What handlers work with, shared by all of them.
 #[derive(Clone, Debug)]
-pub struct App {
+pub struct App(Arc<Tools>);
+
+impl std::ops::Deref for App {
+    type Target = Tools;
+
+    fn deref(&self) -> &Tools {
+        &self.0
+    }
+}
+
+impl From<Tools> for App {
+    fn from(tools: Tools) -> Self {
+        Self(Arc::new(tools))
+    }
+}
+
+/// What handlers work with.
+#[derive(Debug)]
+pub struct Tools {
     /// The way to change anything.
     pub writer: Writer,
     /// What is published.
     pub views: Arc<Views>,
     /// Who may do what.
-    pub tokens: Arc<Tokens>,
+    pub tokens: Tokens,
     /// Who did what.
-    pub audit: Arc<Audit>,
+    pub audit: Audit,
     /// Who may send how much.
     pub rates: Arc<Rates>,
     /// What a client may use up.
-    pub limits: Arc<LimitsConfig>,
+    pub limits: LimitsConfig,
     /// What is logged.
     pub log_level: LogLevel,
     /// Becomes true when the server shuts down: nobody is kept waiting then.

@@ -1,22 +1,23 @@
 //! The whole API on one screen: every route, and what it asks of its caller.
 
 use axum::Router;
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
-use axum::routing::any;
+use axum::routing::{any, delete, get, post};
 use tower::ServiceBuilder;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::access::{Gate, account, guard};
+use super::access::{Gate, account, admit, guard};
 use super::problem::Failure;
 use super::{App, admin, agents, catalogue, events, fleet, health, openapi, scheduler, slots, workloads};
 use crate::trust::Access;
 
-/// Routes below `/api/v1`, by what they ask of their caller.
+/// Workloads, models, runners and the server's own affairs, by what they ask of their caller.
 fn versioned() -> [(Access, OpenApiRouter<App>); 5] {
     let public = OpenApiRouter::new().routes(routes!(health::version));
     let read = OpenApiRouter::new()
@@ -59,7 +60,7 @@ fn versioned() -> [(Access, OpenApiRouter<App>); 5] {
     ]
 }
 
-/// Routes for people with curl: below `/api/v1`, and without it too.
+/// What the scheduler did and sees.
 fn scheduling() -> [(Access, OpenApiRouter<App>); 2] {
     let read = OpenApiRouter::new()
         .routes(routes!(slots::list))
@@ -73,6 +74,22 @@ fn scheduling() -> [(Access, OpenApiRouter<App>); 2] {
     [(Access::Read, read), (Access::Operate, operate)]
 }
 
+/// The same without the prefix, for people with curl.
+fn short() -> [(Access, Router<App>); 2] {
+    let read = Router::new()
+        .route("/scheduler/slots", get(slots::list))
+        .route("/scheduler/slots/{id}", get(slots::show))
+        .route("/scheduler/decisions", get(scheduler::decisions))
+        .route("/scheduler/queue", get(scheduler::queue))
+        .route("/scheduler/ledger", get(scheduler::ledger))
+        .route("/scheduler/demand", get(scheduler::demand))
+        .route("/scheduler/events", get(events::follow));
+    let operate = Router::new()
+        .route("/scheduler/slots/{id}", delete(slots::stop))
+        .route("/scheduler/slots/{id}/force-release", post(slots::force_release));
+    [(Access::Read, read), (Access::Operate, operate)]
+}
+
 /// Routes of the server itself.
 fn unversioned() -> [(Access, OpenApiRouter<App>); 2] {
     let public = OpenApiRouter::new().routes(routes!(health::healthz)).routes(routes!(health::readyz));
@@ -82,17 +99,14 @@ fn unversioned() -> [(Access, OpenApiRouter<App>); 2] {
 
 /// Every route behind its gate, and the description of all of them.
 fn assemble(app: &App) -> (Router<App>, OpenApi) {
-    let gated = |groups: &mut dyn Iterator<Item = (Access, OpenApiRouter<App>)>| {
-        groups.fold(OpenApiRouter::new(), |all, (access, routes)| {
-            let gate = Gate { app: app.clone(), access };
-            all.merge(openapi::describe(routes, access).route_layer(from_fn_with_state(gate, guard)))
-        })
-    };
-    let below_prefix = gated(&mut versioned().into_iter().chain(scheduling()));
-    let described = gated(&mut unversioned().into_iter()).nest("/api/v1", below_prefix);
+    let gate = |access| from_fn_with_state(Gate { app: app.clone(), access }, guard);
+    let groups = versioned().into_iter().chain(scheduling()).chain(unversioned());
+    let described = groups.fold(OpenApiRouter::new(), |all, (access, routes)| {
+        all.merge(openapi::describe(routes, access).route_layer(gate(access)))
+    });
     let (routes, description) = described.split_for_parts();
-    let (short, _) = gated(&mut scheduling().into_iter()).split_for_parts();
-    (routes.merge(short), openapi::finish(description))
+    let routes = short().into_iter().fold(routes, |all, (access, routes)| all.merge(routes.route_layer(gate(access))));
+    (routes, openapi::finish(description))
 }
 
 /// The description of the API, as it is served.
@@ -126,7 +140,12 @@ async fn not_found(uri: Uri) -> Failure {
     Failure::new(StatusCode::NOT_FOUND, "unknown_route", detail)
 }
 
-async fn wrong_method() -> Failure {
+/// A wrong method tells nobody what is there who may not look.
+async fn wrong_method(State(app): State<App>, request: Request) -> Failure {
+    let (mut parts, _) = request.into_parts();
+    if let Err(failure) = admit(&Gate { app, access: Access::Read }, &mut parts).await {
+        return failure;
+    }
     Failure::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "wrong_method",

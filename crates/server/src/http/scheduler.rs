@@ -19,7 +19,7 @@ use crate::views::history::{Decided, Wanted};
 ///
 /// The last ones since the server started, oldest first, with the numbers of every ledger that mattered. With `limit`
 /// alone, the newest.
-#[utoipa::path(get, path = "/scheduler/decisions", tag = "scheduler", params(DecisionQuery),
+#[utoipa::path(get, path = "/api/v1/scheduler/decisions", tag = "scheduler", params(DecisionQuery),
     responses((status = 200, description = "Decisions", body = Vec<wire::Decision>)))]
 pub(super) async fn decisions(
     State(app): State<App>,
@@ -45,7 +45,7 @@ pub(super) async fn decisions(
 /// What waits
 ///
 /// In order: priority, then age.
-#[utoipa::path(get, path = "/scheduler/queue", tag = "scheduler", params(PageQuery),
+#[utoipa::path(get, path = "/api/v1/scheduler/queue", tag = "scheduler", params(PageQuery),
     responses((status = 200, description = "The queue", body = Vec<wire::QueueEntry>)))]
 pub(super) async fn queue(
     State(app): State<App>,
@@ -65,7 +65,7 @@ pub(super) async fn queue(
 /// One for each physical GPU and one for each machine. For each device `held + releasing + foreign <= capacity` now,
 /// and `held + foreign + promised <= capacity` once what is releasing is gone; `overcommitted` says where reality broke
 /// a line.
-#[utoipa::path(get, path = "/scheduler/ledger", tag = "scheduler",
+#[utoipa::path(get, path = "/api/v1/scheduler/ledger", tag = "scheduler",
     responses((status = 200, description = "The ledgers", body = wire::Ledger)))]
 pub(super) async fn ledger(State(app): State<App>) -> Json<wire::Ledger> {
     let (revision, devices, hosts) = app.views.ledgers();
@@ -79,7 +79,7 @@ pub(super) async fn ledger(State(app): State<App>) -> Json<wire::Ledger> {
 /// What the fleet lacks
 ///
 /// What waits, by model and reason, oldest first: for whoever provides machines.
-#[utoipa::path(get, path = "/scheduler/demand", tag = "scheduler",
+#[utoipa::path(get, path = "/api/v1/scheduler/demand", tag = "scheduler",
     responses((status = 200, description = "Unmet demand", body = Vec<wire::Demand>)))]
 pub(super) async fn demand(State(app): State<App>) -> Result<Json<Vec<wire::Demand>>, Failure> {
     let rows = app.writer.read(berth_core::State::demand).await?;

@@ -26,7 +26,7 @@ fn shown(app: &App, view: &SlotView) -> wire::Slot {
 /// List slots
 ///
 /// In the order of their creation.
-#[utoipa::path(get, path = "/scheduler/slots", tag = "scheduler", params(SlotQuery),
+#[utoipa::path(get, path = "/api/v1/scheduler/slots", tag = "scheduler", params(SlotQuery),
     responses((status = 200, description = "Slots", body = Vec<wire::Slot>)))]
 pub(super) async fn list(State(app): State<App>, uri: OriginalUri, Query(query): Query<SlotQuery>) -> Page<wire::Slot> {
     let mut rows = app.views.slots();
@@ -40,7 +40,7 @@ pub(super) async fn list(State(app): State<App>, uri: OriginalUri, Query(query):
 }
 
 /// Look at a slot
-#[utoipa::path(get, path = "/scheduler/slots/{id}", tag = "scheduler", params(("id" = wire::schema::SlotId, Path)),
+#[utoipa::path(get, path = "/api/v1/scheduler/slots/{id}", tag = "scheduler", params(("id" = wire::schema::SlotId, Path)),
     responses(
         (status = 200, description = "The slot", body = wire::Slot),
         (status = 404, description = "No such slot", body = wire::Problem, content_type = "application/problem+json"),
@@ -54,7 +54,7 @@ pub(super) async fn show(State(app): State<App>, Named(id): Named<Uuid>) -> Resu
 /// Stop a slot
 ///
 /// Its work goes back to the queue; its memory stays charged until the agent proves that it is back.
-#[utoipa::path(delete, path = "/scheduler/slots/{id}", tag = "scheduler", params(("id" = wire::schema::SlotId, Path)),
+#[utoipa::path(delete, path = "/api/v1/scheduler/slots/{id}", tag = "scheduler", params(("id" = wire::schema::SlotId, Path)),
     responses(
         (status = 202, description = "It is being stopped"),
         (status = 404, description = "No such slot", body = wire::Problem, content_type = "application/problem+json"),
@@ -74,7 +74,7 @@ pub(super) async fn stop(
 ///
 /// The last resort, on your word that its processes are gone. If they are not, the GPU will be given away twice; the
 /// reason goes on record.
-#[utoipa::path(post, path = "/scheduler/slots/{id}/force-release", tag = "scheduler",
+#[utoipa::path(post, path = "/api/v1/scheduler/slots/{id}/force-release", tag = "scheduler",
     params(("id" = wire::schema::SlotId, Path)), request_body = ForceReleaseRequest,
     responses(
         (status = 204, description = "Its memory is free"),

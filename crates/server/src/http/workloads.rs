@@ -26,7 +26,7 @@ const KEY_HEADER: &str = "idempotency-key";
 ///
 /// With `wait`, the answer comes once the workload runs (or has ended), or when the wait is over; then `state` says
 /// where it is. The same `Idempotency-Key` with the same body is the same workload.
-#[utoipa::path(post, path = "/workloads", tag = "workloads",
+#[utoipa::path(post, path = "/api/v1/workloads", tag = "workloads",
     params(WaitQuery, ("Idempotency-Key" = Option<String>, Header, description = "The same key is the same workload", max_length = 256)),
     request_body = SubmitRequest,
     responses(
@@ -111,7 +111,7 @@ fn shown(app: &App, row: &WorkloadRow) -> wire::Workload {
 /// List workloads
 ///
 /// In the order of their submission.
-#[utoipa::path(get, path = "/workloads", tag = "workloads", params(WorkloadFilter),
+#[utoipa::path(get, path = "/api/v1/workloads", tag = "workloads", params(WorkloadFilter),
     responses((status = 200, description = "Workloads", body = Vec<wire::Workload>)))]
 pub(super) async fn list(
     State(app): State<App>,
@@ -141,7 +141,7 @@ pub(super) async fn list(
 ///
 /// With `wait` and `after`, the answer comes as soon as anything about it changed after that revision; with `wait`
 /// alone, once it runs or has ended.
-#[utoipa::path(get, path = "/workloads/{id}", tag = "workloads",
+#[utoipa::path(get, path = "/api/v1/workloads/{id}", tag = "workloads",
     params(("id" = wire::schema::WorkloadId, Path), WaitQuery),
     responses(
         (status = 200, description = "The workload", body = wire::Workload),
@@ -168,7 +168,7 @@ pub(super) async fn show(
 }
 
 /// Take a workload back
-#[utoipa::path(delete, path = "/workloads/{id}", tag = "workloads", params(("id" = wire::schema::WorkloadId, Path)),
+#[utoipa::path(delete, path = "/api/v1/workloads/{id}", tag = "workloads", params(("id" = wire::schema::WorkloadId, Path)),
     responses(
         (status = 200, description = "The workload as it ended", body = wire::Workload),
         (status = 404, description = "No such workload", body = wire::Problem, content_type = "application/problem+json"),
@@ -186,7 +186,7 @@ pub(super) async fn cancel(
 }
 
 /// Say that a lease is still needed
-#[utoipa::path(post, path = "/workloads/{id}/heartbeat", tag = "workloads",
+#[utoipa::path(post, path = "/api/v1/workloads/{id}/heartbeat", tag = "workloads",
     params(("id" = wire::schema::WorkloadId, Path)), request_body = HeartbeatRequest,
     responses(
         (status = 200, description = "The workload", body = wire::Workload),
@@ -205,7 +205,7 @@ pub(super) async fn heartbeat(
 /// Say that a workload is done
 ///
 /// Saying it twice gets the first answer.
-#[utoipa::path(post, path = "/workloads/{id}/complete", tag = "workloads",
+#[utoipa::path(post, path = "/api/v1/workloads/{id}/complete", tag = "workloads",
     params(("id" = wire::schema::WorkloadId, Path)), request_body = CompleteRequest,
     responses(
         (status = 200, description = "The workload as it ended", body = wire::Workload),
@@ -235,7 +235,7 @@ async fn change(app: &App, workload: WorkloadId, command: Command) -> Result<Jso
 ///
 /// For one that waits, judged on the state of this instant: the nearest devices with their numbers, who is on them,
 /// and what would help.
-#[utoipa::path(get, path = "/workloads/{id}/explain", tag = "workloads", params(("id" = wire::schema::WorkloadId, Path)),
+#[utoipa::path(get, path = "/api/v1/workloads/{id}/explain", tag = "workloads", params(("id" = wire::schema::WorkloadId, Path)),
     responses(
         (status = 200, description = "Why", body = wire::Explanation),
         (status = 404, description = "No such workload, or nothing on record about it", body = wire::Problem, content_type = "application/problem+json"),

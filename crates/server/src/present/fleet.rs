@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use berth_core::view::{DeviceView, HostView, RunnerView, SlotView};
 use berth_core::{Admission, Liveness, Phase};
-use berth_domain::{DeviceUuid, GpuReport, ReportedState, RunnerReport, SlotReport, Timestamp};
+use berth_domain::{DeviceUuid, GpuReport, ReportedState, RunnerReport, SlotId, SlotReport, Timestamp};
 use berth_wire as wire;
 
 use super::reason::failure;
@@ -85,9 +85,9 @@ pub fn host(view: &HostView) -> wire::HostLedger {
     }
 }
 
-/// A runner as the server holds it.
+/// A runner as the server holds it, with its slots.
 #[must_use]
-pub fn runner(view: &RunnerView) -> wire::Runner {
+pub fn runner(view: &RunnerView, slots: Vec<SlotId>) -> wire::Runner {
     let (admission, deadline) = match view.admission {
         Admission::Open => (wire::RunnerAdmission::Open, None),
         Admission::Cordoned => (wire::RunnerAdmission::Cordoned, None),
@@ -112,7 +112,7 @@ pub fn runner(view: &RunnerView) -> wire::Runner {
         last_seen: Some(wire::Time(view.last_seen)),
         gpus: view.devices.clone(),
         disputed: view.disputed.clone(),
-        slots: view.slots.clone(),
+        slots,
         deadline: deadline.map(wire::Time),
         desired_revision: view.desired,
     }

@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use axum::http::Method;
 use berth_core::{Event, Outcome};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -21,7 +22,7 @@ struct OutcomeLabels {
 /// Which request, and what it came to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
-    method: String,
+    method: &'static str,
     route: String,
     status: u16,
 }
@@ -47,6 +48,7 @@ pub struct Metrics {
     ledgers_sound: Gauge<u64, AtomicU64>,
     requests: Family<RequestLabels, Counter>,
     request_seconds: Family<RouteLabels, Histogram, fn() -> Histogram>,
+    handles: super::Map<(usize, u16, &'static str), Handles>,
 }
 
 fn request_buckets() -> Histogram {
@@ -69,6 +71,7 @@ impl Metrics {
             ledgers_sound: Gauge::default(),
             requests: Family::default(),
             request_seconds: Family::new_with_constructor(request_buckets),
+            handles: super::Map::default(),
         };
         metrics.ledgers_sound.set(1);
         metrics.registered()
@@ -147,11 +150,42 @@ impl Metrics {
     }
 
     /// One request that was answered.
-    pub fn answered(&self, method: &str, route: &str, status: u16, duration: Duration) {
-        let labels = RequestLabels { method: method.into(), route: route.into(), status };
-        self.requests.get_or_create(&labels).inc();
-        self.request_seconds.get_or_create(&RouteLabels { route: route.into() }).observe(duration.as_secs_f64());
+    pub fn answered(&self, method: &Method, route: &str, status: u16, duration: Duration) {
+        // Names of routes live as long as the router, so an address tells them apart, and labels are made once.
+        let method = method_name(method);
+        let key = (route.as_ptr() as usize, status, method);
+        let handles = self.handles.get(&key).map(|known| known.clone()).unwrap_or_else(|| {
+            let labels = RequestLabels { method, route: route.into(), status };
+            let counter = self.requests.get_or_create_owned(&labels);
+            let histogram = self.request_seconds.get_or_create_owned(&RouteLabels { route: route.into() });
+            let handles = Handles { counter, histogram };
+            self.handles.insert(key, handles.clone());
+            handles
+        });
+        handles.counter.inc();
+        handles.histogram.observe(duration.as_secs_f64());
     }
+}
+
+/// Methods that somebody made up are one: labels must not grow with what strangers send.
+fn method_name(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::DELETE => "DELETE",
+        Method::HEAD => "HEAD",
+        Method::OPTIONS => "OPTIONS",
+        Method::PATCH => "PATCH",
+        _ => "other",
+    }
+}
+
+/// Where one kind of answer is counted.
+#[derive(Clone, Debug)]
+struct Handles {
+    counter: Counter,
+    histogram: Histogram,
 }
 
 /// What a gauge is about.

@@ -23,7 +23,6 @@ use berth_core::view::{DeviceView, HostView, ModelView, RunnerView, SlotView, Wo
 use berth_domain::{
     ClusterId, DeviceUuid, Epoch, MachineId, ModelName, Revision, RunnerId, RunnerReport, SlotId, Timestamp, WorkloadId,
 };
-use dashmap::DashMap;
 use parking_lot::{Mutex, RwLock};
 
 use history::History;
@@ -31,6 +30,9 @@ use metrics::Metrics;
 use stream::Stream;
 use tally::Tally;
 use waiters::Waiters;
+
+/// A map that many read and one writes. Its keys are ours or checked, and its hash is seeded all the same.
+pub(crate) type Map<K, V> = dashmap::DashMap<K, V, foldhash::fast::RandomState>;
 
 /// A workload as it is, and when that became so.
 #[derive(Clone, Debug)]
@@ -54,13 +56,13 @@ pub struct LastReport {
 
 /// Everything that is published.
 pub struct Views {
-    workloads: DashMap<WorkloadId, WorkloadRow>,
-    slots: DashMap<SlotRef, Arc<SlotView>>,
-    runners: DashMap<RunnerId, Arc<RunnerView>>,
-    devices: DashMap<DeviceUuid, Arc<DeviceView>>,
-    hosts: DashMap<MachineId, Arc<HostView>>,
-    models: DashMap<ModelName, Arc<ModelView>>,
-    reports: DashMap<RunnerId, LastReport>,
+    workloads: Map<WorkloadId, WorkloadRow>,
+    slots: Map<SlotRef, Arc<SlotView>>,
+    runners: Map<RunnerId, Arc<RunnerView>>,
+    devices: Map<DeviceUuid, Arc<DeviceView>>,
+    hosts: Map<MachineId, Arc<HostView>>,
+    models: Map<ModelName, Arc<ModelView>>,
+    reports: Map<RunnerId, LastReport>,
     /// Who waits for a workload to change.
     pub workload_waiters: Waiters<WorkloadId>,
     /// Who waits for a runner's desired slots to change.
@@ -94,13 +96,13 @@ impl Views {
     #[must_use]
     pub fn new(decisions_kept: usize, events_kept: usize, scribe: crate::scribe::Scribe) -> Self {
         Self {
-            workloads: DashMap::new(),
-            slots: DashMap::new(),
-            runners: DashMap::new(),
-            devices: DashMap::new(),
-            hosts: DashMap::new(),
-            models: DashMap::new(),
-            reports: DashMap::new(),
+            workloads: Map::default(),
+            slots: Map::default(),
+            runners: Map::default(),
+            devices: Map::default(),
+            hosts: Map::default(),
+            models: Map::default(),
+            reports: Map::default(),
             workload_waiters: Waiters::new(),
             runner_waiters: Waiters::new(),
             history: History::new(decisions_kept),
@@ -194,6 +196,16 @@ impl Views {
         sorted(&self.slots, |view| (view.created, view.id, view.runner.clone()))
     }
 
+    /// The slots of each runner, in the order of their creation.
+    #[must_use]
+    pub fn slots_by_runner(&self) -> std::collections::HashMap<RunnerId, Vec<SlotId>> {
+        let mut lists = std::collections::HashMap::<RunnerId, Vec<SlotId>>::new();
+        for slot in self.slots() {
+            lists.entry(slot.runner.clone()).or_default().push(slot.id);
+        }
+        lists
+    }
+
     /// One runner.
     #[must_use]
     pub fn runner(&self, id: &RunnerId) -> Option<Arc<RunnerView>> {
@@ -258,7 +270,7 @@ impl Views {
     }
 }
 
-fn sorted<K: Eq + std::hash::Hash, V, O: Ord>(map: &DashMap<K, Arc<V>>, by: impl Fn(&V) -> O) -> Vec<Arc<V>> {
+fn sorted<K: Eq + std::hash::Hash, V, O: Ord>(map: &Map<K, Arc<V>>, by: impl Fn(&V) -> O) -> Vec<Arc<V>> {
     let mut rows: Vec<Arc<V>> = map.iter().map(|row| row.clone()).collect();
     rows.sort_by_cached_key(|view| by(view));
     rows

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use berth_core::{Changes, SlotRef, State};
 use berth_domain::{Revision, RunnerId, WorkloadId};
-use dashmap::DashMap;
 
 use super::history::Decided;
 use super::stream::Happened;
-use super::{Views, WorkloadRow};
+use super::{Map, Views, WorkloadRow};
 use crate::engine::Outcome;
 
 impl Views {
@@ -113,7 +112,7 @@ impl Views {
     }
 }
 
-fn put<K: Eq + std::hash::Hash, V>(map: &DashMap<K, Arc<V>>, changes: Vec<(K, Option<V>)>) {
+fn put<K: Eq + std::hash::Hash, V>(map: &Map<K, Arc<V>>, changes: Vec<(K, Option<V>)>) {
     for (key, view) in changes {
         match view {
             Some(view) => drop(map.insert(key, Arc::new(view))),

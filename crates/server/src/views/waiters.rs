@@ -3,20 +3,21 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
-use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::Map;
+
 /// Everybody who waits, by what they wait for.
 #[derive(Debug)]
 pub struct Waiters<K: Eq + Hash> {
-    rooms: DashMap<K, Arc<Notify>>,
+    rooms: Map<K, Arc<Notify>>,
 }
 
 impl<K: Eq + Hash + Clone> Waiters<K> {
     pub(super) fn new() -> Self {
-        Self { rooms: DashMap::new() }
+        Self { rooms: Map::default() }
     }
 
     /// Wakes those who wait for `key`.

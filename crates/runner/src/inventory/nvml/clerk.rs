@@ -1,0 +1,135 @@
+//! A thread that answers one question at a time, and may never come back.
+
+use std::fmt;
+use std::io;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// One side: who asks. Dropping it ends the thread, once it comes back.
+pub(super) struct Clerk<Q, A> {
+    questions: Sender<Q>,
+    answers: Receiver<A>,
+    step: Step,
+    asked: Option<Instant>,
+    overdue: bool,
+    thread: JoinHandle<()>,
+}
+
+/// The other side: who answers.
+pub(super) struct Desk<Q, A> {
+    questions: Receiver<Q>,
+    answers: Sender<A>,
+    step: Step,
+}
+
+/// What the thread is doing, for the words about one that hangs.
+#[derive(Clone, Debug)]
+pub(super) struct Step(Arc<Mutex<&'static str>>);
+
+/// What came of a question.
+#[derive(Debug)]
+pub(super) enum Answered<A> {
+    /// An answer.
+    Yes(A),
+    /// An answer to a question that was given up on. What is in it may have been read long before the thread was stuck.
+    Late(A),
+    /// None yet: the thread is still at it.
+    NotYet,
+    /// Nothing was asked.
+    NotAsked,
+    /// The thread is no more.
+    Dead,
+}
+
+impl<Q: Send + 'static, A: Send + 'static> Clerk<Q, A> {
+    /// Starts a thread that works off its desk.
+    pub(super) fn start(name: String, work: impl FnOnce(&Desk<Q, A>) + Send + 'static) -> io::Result<Self> {
+        let (questions, to_answer) = mpsc::channel();
+        let (answered, answers) = mpsc::channel();
+        let step = Step(Arc::new(Mutex::new("starting")));
+        let desk = Desk { questions: to_answer, answers: answered, step: step.clone() };
+        let thread = thread::Builder::new().name(name).spawn(move || work(&desk))?;
+        Ok(Self { questions, answers, step, asked: None, overdue: false, thread })
+    }
+
+    /// Asks, unless the last question is still open.
+    pub(super) fn ask(&mut self, question: Q) {
+        // A thread that ended is noticed when its answer is waited for.
+        if self.asked.is_none() {
+            self.asked = Some(Instant::now());
+            let _ = self.questions.send(question);
+        }
+    }
+
+    /// Takes the answer, and waits for it until then. A thread that was waited for in vain once is not waited for
+    /// again: one that hangs must not cost every look its whole deadline.
+    pub(super) fn answer(&mut self, until: Instant) -> Answered<A> {
+        if self.asked.is_none() {
+            return Answered::NotAsked;
+        }
+        let wait = if self.overdue { Duration::ZERO } else { until.saturating_duration_since(Instant::now()) };
+        match self.answers.recv_timeout(wait) {
+            Ok(answer) => {
+                self.asked = None;
+                if std::mem::take(&mut self.overdue) { Answered::Late(answer) } else { Answered::Yes(answer) }
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                self.overdue = true;
+                Answered::NotYet
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                self.asked = None;
+                Answered::Dead
+            }
+        }
+    }
+
+    /// Whether a question is open.
+    pub(super) fn is_busy(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// What it is at and for how long, in words.
+    pub(super) fn excuse(&self) -> String {
+        let since = self.asked.map(|asked| asked.elapsed()).unwrap_or_default();
+        let step = *self.step.0.lock().unwrap_or_else(PoisonError::into_inner);
+        format!("the driver has not answered for {}.{} s ({step})", since.as_secs(), since.subsec_millis() / 100)
+    }
+
+    /// Ends an idle thread and waits for its end.
+    pub(super) fn end(self) {
+        drop(self.questions);
+        let _ = self.thread.join();
+    }
+}
+
+impl<Q, A> Desk<Q, A> {
+    /// Answers questions until nobody asks any more.
+    pub(super) fn work(&self, mut answer: impl FnMut(Q) -> A) {
+        while let Ok(question) = self.questions.recv() {
+            if self.answers.send(answer(question)).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Where to note what is being done.
+    pub(super) fn step(&self) -> &Step {
+        &self.step
+    }
+}
+
+impl Step {
+    /// Notes it.
+    pub(super) fn is(&self, doing: &'static str) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = doing;
+    }
+}
+
+impl<Q, A> fmt::Debug for Clerk<Q, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clerk").field("asked", &self.asked).field("overdue", &self.overdue).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,276 @@
+//! GPUs through NVML.
+//!
+//! Every call into the driver happens on a thread that nobody depends on: one opens the driver, one lists GPUs, and
+//! each GPU has one that reads it. They are asked and waited for until the deadline; who is late is not waited for
+//! again until it answers.
+
+mod clerk;
+mod known;
+mod lister;
+mod memory;
+mod processes;
+mod trouble;
+mod watcher;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use berth_domain::{DeviceUuid, Timestamp};
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+
+use super::Detail;
+use super::gpus::GpusSeen;
+use super::seen::DriverSeen;
+use super::settings::InventorySettings;
+
+use clerk::{Answered, Clerk};
+use known::Known;
+use lister::Listing;
+use watcher::{Question, Reading};
+
+/// Where the library is if nobody says. Machines that only run programs have the first, developers' have both.
+const LIBRARIES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
+
+/// The driver, opened, and the library that it was opened from.
+type Opening = Result<(Arc<Nvml>, OsString), String>;
+
+/// The driver's GPUs.
+#[derive(Debug)]
+pub struct NvmlGpus {
+    settings: InventorySettings,
+    opener: Option<Clerk<Option<Open>, Opening>>,
+    open: Option<Open>,
+    /// What to close before the driver is opened anew.
+    closing: Option<Open>,
+    known: BTreeMap<DeviceUuid, Known>,
+    listing: Listing,
+    /// Why the driver cannot be asked.
+    absent: Option<String>,
+}
+
+/// An open driver and those who ask it.
+#[derive(Debug)]
+struct Open {
+    nvml: Arc<Nvml>,
+    library: OsString,
+    lister: Clerk<(), Result<Listing, String>>,
+    watchers: BTreeMap<DeviceUuid, Clerk<Question, Reading>>,
+    since: Instant,
+}
+
+impl NvmlGpus {
+    /// The GPUs of the driver that the settings name. Nothing is opened yet.
+    #[must_use]
+    pub fn new(settings: InventorySettings) -> Self {
+        Self {
+            settings,
+            opener: None,
+            open: None,
+            closing: None,
+            known: BTreeMap::new(),
+            listing: Listing::default(),
+            absent: None,
+        }
+    }
+
+    /// Looks at them, for no longer than the deadline.
+    pub fn look(&mut self, now: Timestamp, detail: Detail) -> GpusSeen {
+        let until = Instant::now() + Duration::from_millis(self.settings.deadline.millis());
+        self.close_if_lost();
+        self.open(until);
+        if let Some(mut open) = self.open.take() {
+            self.ask(&mut open, until, Question { now, detail });
+            self.open = Some(open);
+        }
+        self.note_the_missing();
+        self.tell()
+    }
+
+    /// Asks everybody at once, then waits: the lister and the watchers of GPUs that are known, then those of new ones.
+    fn ask(&mut self, open: &mut Open, until: Instant, question: Question) {
+        let listing = question.detail == Detail::Full || self.listing.uuids.is_empty();
+        if listing {
+            open.lister.ask(());
+        }
+        open.watch(self.known.keys(), question);
+        open.collect(until, question, &mut self.known);
+        match open.list(until) {
+            Answered::Yes(Ok(listing)) => (self.listing, self.absent) = (listing, None),
+            Answered::Yes(Err(why)) => self.absent = Some(why),
+            Answered::Late(_) | Answered::NotYet => self.absent = Some(open.lister.excuse()),
+            Answered::Dead => self.absent = Some("listing the GPUs came to a bad end".to_owned()),
+            Answered::NotAsked => {}
+        }
+        open.watch(self.listing.uuids.iter().filter(|uuid| !self.known.contains_key(*uuid)), question);
+        open.collect(until, question, &mut self.known);
+    }
+
+    /// Opens the driver, unless it is open. What hangs here hangs on a thread as everywhere.
+    fn open(&mut self, until: Instant) {
+        if self.open.is_some() {
+            return;
+        }
+        if self.opener.is_none() {
+            let library = self.settings.library.clone();
+            let work = move |desk: &clerk::Desk<Option<Open>, Opening>| {
+                desk.work(|old| {
+                    desk.step().is("closing the driver");
+                    if let Some(old) = old {
+                        old.close();
+                    }
+                    desk.step().is("opening the driver");
+                    load(library.as_ref().map(|path| path.as_os_str().to_owned()))
+                });
+            };
+            self.opener = Clerk::start("nvml-open".to_owned(), work).ok();
+        }
+        let Some(opener) = &mut self.opener else {
+            self.absent = Some("no thread could be started to open the driver".to_owned());
+            return;
+        };
+        if !opener.is_busy() {
+            opener.ask(self.closing.take());
+        }
+        let opened = match opener.answer(until) {
+            // A driver that was opened late is open all the same.
+            Answered::Yes(opening) | Answered::Late(opening) => {
+                opening.and_then(|(nvml, library)| Open::new(nvml, library))
+            }
+            Answered::NotYet => Err(opener.excuse()),
+            Answered::NotAsked | Answered::Dead => {
+                self.opener = None;
+                Err("opening the driver came to a bad end".to_owned())
+            }
+        };
+        match opened {
+            Ok(open) => (self.open, self.absent, self.opener) = (Some(open), None, None),
+            Err(why) => self.absent = Some(why),
+        }
+    }
+
+    /// A lost GPU comes back, if at all, to those who open the driver anew. Not while somebody hangs in it: the
+    /// driver counts who has it open.
+    fn close_if_lost(&mut self) {
+        let reopen = Duration::from_millis(self.settings.reopen.millis());
+        let lost = self.known.values().any(Known::is_lost) || self.absent.is_some() || !self.listing.notes.is_empty();
+        if let Some(open) = self.open.take_if(|open| lost && open.since.elapsed() >= reopen && !open.is_busy()) {
+            self.closing = Some(open);
+        }
+    }
+
+    /// A GPU that can neither be read nor is listed any more is gone. Without a driver nobody knows.
+    fn note_the_missing(&mut self) {
+        for (uuid, known) in &mut self.known {
+            match (&self.open, &self.absent) {
+                (None, Some(why)) => known.is_silent(why.clone()),
+                (Some(_), None) if !self.listing.may_have(uuid) && known.is_in_trouble() => known.is_missing(),
+                _ => {}
+            }
+        }
+    }
+
+    fn tell(&self) -> GpusSeen {
+        let mut gpus: Vec<_> = self.known.values().flat_map(Known::seen).collect();
+        // By index; an instance after its GPU.
+        gpus.sort_by_key(|gpu| (gpu.index, gpu.parent.clone(), gpu.uuid.clone()));
+        let unread = self.known.iter().filter(|(_, known)| !known.was_read());
+        let unread = unread.filter_map(|(uuid, known)| Some(format!("{uuid}: {}", known.why()?)));
+        let driver = match &self.absent {
+            Some(why) => DriverSeen::Absent(why.clone()),
+            None => DriverSeen::Present { version: self.listing.version.clone() },
+        };
+        let notes = self.listing.notes.iter().cloned().chain(unread).collect();
+        GpusSeen { gpus, links: self.listing.links.clone(), driver, notes }
+    }
+}
+
+impl Open {
+    fn new(nvml: Arc<Nvml>, library: OsString) -> Result<Self, String> {
+        let to_list = Arc::clone(&nvml);
+        let lister = Clerk::start("nvml-list".to_owned(), move |desk| lister::serve(&to_list, desk))
+            .map_err(|error| format!("no thread could be started to list GPUs: {error}"))?;
+        Ok(Self { nvml, library, lister, watchers: BTreeMap::new(), since: Instant::now() })
+    }
+
+    /// The list that was asked for. One that comes late is asked for again.
+    fn list(&mut self, until: Instant) -> Answered<Result<Listing, String>> {
+        match self.lister.answer(until) {
+            Answered::Late(_) => {
+                self.lister.ask(());
+                self.lister.answer(until)
+            }
+            answered => answered,
+        }
+    }
+
+    /// Asks the watcher of each GPU, and starts those that are missing.
+    fn watch<'a>(&mut self, uuids: impl Iterator<Item = &'a DeviceUuid>, question: Question) {
+        for uuid in uuids {
+            if !self.watchers.contains_key(uuid) {
+                let (nvml, library, of) = (Arc::clone(&self.nvml), self.library.clone(), uuid.clone());
+                let work = move |desk: &clerk::Desk<Question, Reading>| watcher::watch(&nvml, &library, &of, desk);
+                let Ok(clerk) = Clerk::start(format!("nvml-{uuid}"), work) else { continue };
+                self.watchers.insert(uuid.clone(), clerk);
+            }
+            if let Some(watcher) = self.watchers.get_mut(uuid) {
+                watcher.ask(question);
+            }
+        }
+    }
+
+    /// Takes what they answer until then. Those who were stuck and came back are asked anew; of what they bring only
+    /// the errors are kept, since the driver tells each of them once.
+    fn collect(&mut self, until: Instant, question: Question, known: &mut BTreeMap<DeviceUuid, Known>) {
+        self.watchers.retain(|uuid, watcher| {
+            let known = known.entry(uuid.clone()).or_default();
+            let mut answered = watcher.answer(until);
+            if let Answered::Late(reading) = &answered {
+                known.hear(&reading.xids);
+                watcher.ask(question);
+                answered = watcher.answer(until);
+            }
+            match answered {
+                Answered::Yes(reading) => known.take(reading),
+                Answered::Late(_) | Answered::NotYet => known.is_silent(watcher.excuse()),
+                Answered::NotAsked => {}
+                Answered::Dead => {
+                    known.is_silent("reading it came to a bad end".to_owned());
+                    return false;
+                }
+            }
+            true
+        });
+    }
+
+    fn is_busy(&self) -> bool {
+        self.lister.is_busy() || self.watchers.values().any(Clerk::is_busy)
+    }
+
+    /// Ends all threads, so that nobody has the driver open.
+    fn close(self) {
+        self.lister.end();
+        self.watchers.into_values().for_each(Clerk::end);
+    }
+}
+
+/// Opens the library that was named, or the first that can be.
+fn load(named: Option<OsString>) -> Opening {
+    let tried = named.map_or_else(|| LIBRARIES.map(OsString::from).to_vec(), |library| vec![library]);
+    let mut why = String::new();
+    for library in tried {
+        match Nvml::builder().lib_path(&library).init() {
+            Ok(nvml) => return Ok((Arc::new(nvml), library)),
+            Err(error) => {
+                why = trouble::no_driver(&error);
+                // Found, and it does not want to: another name would not help.
+                if !matches!(error, NvmlError::LibloadingError(_)) {
+                    break;
+                }
+            }
+        }
+    }
+    Err(why)
+}

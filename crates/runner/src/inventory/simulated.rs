@@ -1,0 +1,65 @@
+//! GPUs that are not there, for machines without any.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use berth_domain::{Bytes, DeviceUuid, GpuHealth, Timestamp};
+
+use super::gpus::GpusSeen;
+use super::seen::{DriverSeen, GpuSeen, MemorySeen, ProcessSeen, ProcessesSeen, Telemetry};
+use super::settings::SimulatedGpu;
+
+/// Simulated GPUs. There is no driver that could see who uses them, so the agent says it: a process occupies what it
+/// was given for as long as it lives.
+#[derive(Debug)]
+pub struct SimulatedGpus {
+    gpus: Vec<SimulatedGpu>,
+    occupied: BTreeMap<(DeviceUuid, u32), Bytes>,
+}
+
+impl SimulatedGpus {
+    /// These, with nobody on them.
+    #[must_use]
+    pub fn new(gpus: Vec<SimulatedGpu>) -> Self {
+        Self { gpus, occupied: BTreeMap::new() }
+    }
+
+    /// Says that a process uses so much of a GPU.
+    pub fn occupy(&mut self, pid: u32, uuid: &DeviceUuid, bytes: Bytes) {
+        self.occupied.insert((uuid.clone(), pid), bytes);
+    }
+
+    /// The GPUs as they are now.
+    pub fn look(&mut self, now: Timestamp) -> GpusSeen {
+        self.occupied.retain(|(_, pid), _| is_alive(*pid));
+        let gpus = self.gpus.iter().enumerate().map(|(index, gpu)| self.see(index, gpu, now)).collect();
+        GpusSeen { gpus, links: Vec::new(), driver: DriverSeen::Simulated, notes: Vec::new() }
+    }
+
+    fn see(&self, index: usize, gpu: &SimulatedGpu, now: Timestamp) -> GpuSeen {
+        let here = self.occupied.iter().filter(|((uuid, _), _)| *uuid == gpu.uuid);
+        let processes: Vec<ProcessSeen> =
+            here.map(|((_, pid), bytes)| ProcessSeen { pid: *pid, used: Some(*bytes) }).collect();
+        let used = processes.iter().filter_map(|process| process.used).fold(gpu.used, Bytes::saturating_add);
+        GpuSeen {
+            uuid: gpu.uuid.clone(),
+            index: u16::try_from(index).unwrap_or(u16::MAX),
+            name: gpu.name.clone(),
+            parent: None,
+            health: GpuHealth::Ok,
+            trouble: None,
+            memory: MemorySeen { total: gpu.memory, reserved: gpu.reserved, used },
+            processes: ProcessesSeen::Listed(processes),
+            telemetry: Telemetry::default(),
+            taken: now,
+        }
+    }
+}
+
+/// Whether a process runs; a zombie does not, and holds no memory.
+fn is_alive(pid: u32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    // The name is in brackets and may have brackets in it; the state follows the last one.
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
+}

@@ -1,0 +1,62 @@
+//! Whom the agent has to wait for.
+//!
+//! The agent is a subreaper: processes of a slot that lose their parent become its children, and stay as dead entries
+//! until it waits for them. It waits for each by its pid, never for "anybody": the status of a child that somebody
+//! else in this process waits for is not its to take.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::process::{WaitId, WaitIdOptions, waitid};
+
+use super::signal;
+use super::table::ProcessTable;
+
+/// Those that have a handle of their own, and the dead that nobody has waited for yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Children {
+    inner: Arc<Mutex<Inner>>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    watched: BTreeSet<u32>,
+    unclaimed: BTreeMap<(u32, u64), Instant>,
+}
+
+impl Children {
+    /// How long a dead child may belong to somebody else in this process who is about to wait for it.
+    const COURTESY: Duration = Duration::from_secs(1);
+
+    pub(super) fn watch(&self, pid: u32) {
+        self.inner.lock().watched.insert(pid);
+    }
+
+    pub(super) fn unwatch(&self, pid: u32) {
+        self.inner.lock().watched.remove(&pid);
+    }
+
+    /// Waits for the dead that came back to the agent and that nobody else has waited for. Says how many there were.
+    pub(super) fn reap(&self, table: &ProcessTable, now: Instant) -> usize {
+        let own = std::process::id();
+        let mut inner = self.inner.lock();
+        let Inner { watched, unclaimed } = &mut *inner;
+        let dead = table.rows().filter(|row| row.parent == own && row.is_dead() && !watched.contains(&row.pid));
+        let dead: BTreeSet<(u32, u64)> = dead.map(|row| (row.pid, row.start_ticks)).collect();
+        unclaimed.retain(|entry, _| dead.contains(entry));
+        let mut reaped = 0;
+        for entry in dead {
+            let since = *unclaimed.entry(entry).or_insert(now);
+            if now.saturating_duration_since(since) >= Self::COURTESY
+                && let Some(pid) = signal::pid(entry.0)
+            {
+                let ended = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+                reaped += usize::from(matches!(ended, Ok(Some(_))));
+                unclaimed.remove(&entry);
+            }
+        }
+        reaped
+    }
+}

@@ -1,0 +1,165 @@
+//! One process that is watched: started by this agent, or by one before it.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
+use serde::{Deserialize, Serialize};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::children::Children;
+use super::id::{Liveness, ProcessId};
+use super::signal;
+
+/// How a process came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exit {
+    /// It ended by itself with this code.
+    Code(i32),
+    /// A signal ended it.
+    Signal(i32),
+    /// It ended as somebody else's child, and nobody noted how.
+    Unknown,
+}
+
+/// What became of a process that an earlier agent started.
+#[derive(Debug)]
+pub enum Adoption {
+    /// It lives, and is watched from now on.
+    Alive(Process),
+    /// It has ended, as far as that was noted.
+    Gone(Exit),
+    /// It was started in a pid namespace that cannot be looked into from here.
+    Unknown,
+}
+
+/// The first process of a slot.
+#[derive(Debug)]
+pub struct Process {
+    id: ProcessId,
+    descriptor: Option<OwnedFd>,
+    exit_file: Option<PathBuf>,
+    exit: Mutex<Option<Exit>>,
+    children: Option<Children>,
+}
+
+impl Process {
+    /// Takes over a process that an earlier agent started, if it is still that one. `exit_file` is where its keeper
+    /// notes how it ended (see [`super::SlotLog::exit_file`]).
+    pub fn adopt(id: ProcessId, exit_file: Option<PathBuf>) -> io::Result<Adoption> {
+        let descriptor = open(&id)?;
+        Ok(match id.liveness()? {
+            Liveness::Alive => {
+                Adoption::Alive(Self { id, descriptor, exit_file, exit: Mutex::new(None), children: None })
+            }
+            Liveness::Gone => Adoption::Gone(exit_file.as_deref().map_or(Exit::Unknown, read_exit_file)),
+            Liveness::Unknown => Adoption::Unknown,
+        })
+    }
+
+    /// A process that this agent has just started, and has not waited for: its pid cannot be anybody else's.
+    pub(super) fn started(pid: u32, exit_file: Option<PathBuf>, children: Children) -> io::Result<Self> {
+        let id = ProcessId::of(pid)?.ok_or_else(|| io::Error::other("a process that was just started is not there"))?;
+        let descriptor = open(&id)?;
+        Ok(Self { id, descriptor, exit_file, exit: Mutex::new(None), children: Some(children) })
+    }
+
+    /// Who it is: to be put on record.
+    #[must_use]
+    pub fn id(&self) -> &ProcessId {
+        &self.id
+    }
+
+    /// How it ended, if it has. Does not wait. Its tree may live on.
+    pub fn poll_exit(&self) -> Option<Exit> {
+        let mut exit = self.exit.lock();
+        if exit.is_none() {
+            *exit = self.ask();
+            if exit.is_some() {
+                self.forget();
+            }
+        }
+        *exit
+    }
+
+    /// Waits until it has ended.
+    pub async fn exited(&self) -> Exit {
+        // For kernels without descriptors of processes, and for a descriptor that cannot be waited for.
+        const POLL: Duration = Duration::from_millis(50);
+        let watch = self.descriptor.as_ref().and_then(|descriptor| descriptor.try_clone().ok());
+        let watch = watch.and_then(|descriptor| AsyncFd::with_interest(descriptor, Interest::READABLE).ok());
+        loop {
+            if let Some(exit) = self.poll_exit() {
+                return exit;
+            }
+            match &watch {
+                Some(watch) => {
+                    if let Ok(mut guard) = watch.readable().await {
+                        guard.clear_ready();
+                    }
+                }
+                None => tokio::time::sleep(POLL).await,
+            }
+        }
+    }
+
+    fn ask(&self) -> Option<Exit> {
+        let pid = signal::pid(self.id.pid)?;
+        let target = self.descriptor.as_ref().map_or(WaitId::Pid(pid), |descriptor| WaitId::PidFd(descriptor.as_fd()));
+        match waitid(target, WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
+            Ok(Some(status)) => {
+                let code = status.exit_status().map(Exit::Code);
+                code.or_else(|| status.terminating_signal().map(Exit::Signal)).or(Some(Exit::Unknown))
+            }
+            Ok(None) => None,
+            // Not a child of this agent.
+            Err(_) => match self.id.liveness() {
+                Ok(Liveness::Gone) => Some(self.exit_file.as_deref().map_or(Exit::Unknown, read_exit_file)),
+                _ => None,
+            },
+        }
+    }
+
+    fn forget(&self) {
+        if let Some(children) = &self.children {
+            children.unwatch(self.id.pid);
+        }
+    }
+}
+
+/// Whoever lets go of it leaves it to be reaped.
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+/// A descriptor of whoever has that pid; nothing where the kernel has none, or where there is nobody.
+fn open(id: &ProcessId) -> io::Result<Option<OwnedFd>> {
+    let Some(pid) = signal::pid(id.pid) else { return Ok(None) };
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(descriptor) => Ok(Some(descriptor)),
+        Err(Errno::NOSYS | Errno::SRCH | Errno::PERM | Errno::INVAL) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// How a job ended, as its keeper noted it; unknown if it could not.
+#[must_use]
+pub fn read_exit_file(path: &Path) -> Exit {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let number = |text: &str| text.trim().parse().ok();
+    match text.split_once(' ') {
+        Some(("code", code)) => number(code).map(Exit::Code),
+        Some(("signal", signal)) => number(signal).map(Exit::Signal),
+        _ => None,
+    }
+    .unwrap_or(Exit::Unknown)
+}

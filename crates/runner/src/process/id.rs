@@ -1,0 +1,96 @@
+//! Who a process is. A pid alone is nobody: it is given to somebody else later.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::OnceLock;
+
+use berth_domain::BootId;
+use serde::{Deserialize, Serialize};
+
+use super::table::Row;
+
+/// A process, and no other: it means the same after a restart of the agent.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ProcessId {
+    /// Its number, as the agent sees it.
+    pub pid: u32,
+    /// When it started, in clock ticks since the boot.
+    pub start_ticks: u64,
+    /// The pid namespace in which the number means something.
+    pub pid_namespace: u64,
+    /// The boot in which it does.
+    pub boot: BootId,
+}
+
+/// Whether a process is still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// It is.
+    Alive,
+    /// It is not, and never will be again.
+    Gone,
+    /// It was started in a pid namespace that cannot be looked into from here.
+    Unknown,
+}
+
+impl ProcessId {
+    /// Who has this pid now, if anybody.
+    pub fn of(pid: u32) -> io::Result<Option<Self>> {
+        match Row::read(pid)? {
+            Some(row) => Self::from_row(&row).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) fn from_row(row: &Row) -> io::Result<Self> {
+        let here = here()?;
+        Ok(Self {
+            pid: row.pid,
+            start_ticks: row.start_ticks,
+            pid_namespace: here.pid_namespace,
+            boot: here.boot.clone(),
+        })
+    }
+
+    /// Whether it is still there. A dead process that nobody has waited for is gone: it holds nothing.
+    pub fn liveness(&self) -> io::Result<Liveness> {
+        let here = here()?;
+        if self.boot != here.boot {
+            return Ok(Liveness::Gone);
+        }
+        if self.pid_namespace != here.pid_namespace {
+            return Ok(Liveness::Unknown);
+        }
+        let alive = Row::read(self.pid)?.is_some_and(|row| row.start_ticks == self.start_ticks && !row.is_dead());
+        Ok(if alive { Liveness::Alive } else { Liveness::Gone })
+    }
+
+    /// Whether it is known to be there.
+    pub fn is_alive(&self) -> io::Result<bool> {
+        self.liveness().map(|liveness| liveness == Liveness::Alive)
+    }
+
+    /// Whether this is the process of that row.
+    pub(super) fn is(&self, row: &Row) -> bool {
+        self.pid == row.pid && self.start_ticks == row.start_ticks
+    }
+}
+
+/// What makes a pid mean something.
+struct Here {
+    pid_namespace: u64,
+    boot: BootId,
+}
+
+/// Neither changes while the agent runs.
+fn here() -> io::Result<&'static Here> {
+    static HERE: OnceLock<Here> = OnceLock::new();
+    if let Some(here) = HERE.get() {
+        return Ok(here);
+    }
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let boot = BootId::new(boot.trim()).map_err(io::Error::other)?;
+    let pid_namespace = fs::metadata("/proc/self/ns/pid")?.ino();
+    Ok(HERE.get_or_init(|| Here { pid_namespace, boot }))
+}

@@ -1,0 +1,79 @@
+//! The mark that every process of a slot inherits: three variables of its environment.
+//!
+//! It finds who left its parent, its group and its session. It does not find who cleared its environment, wrote over it
+//! (as programs do that set their title) or runs as another user: those are found by descent, group, session or cgroup,
+//! or because they were seen before.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use berth_domain::{Generation, RunnerId, SlotId};
+
+use super::id::ProcessId;
+use super::table::{ProcessTable, read_of};
+use crate::runtime::{SLOT_GENERATION, SLOT_ID, SLOT_RUNNER};
+
+/// Whose process it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotMark {
+    /// The agent that started it.
+    pub runner: RunnerId,
+    /// Its slot.
+    pub slot: SlotId,
+    /// Which start of the slot.
+    pub generation: Generation,
+}
+
+impl SlotMark {
+    /// The mark in a process's environment. Nothing if there is none, or if one may not look.
+    pub fn of(pid: u32) -> io::Result<Option<Self>> {
+        match read_of(pid, "environ") {
+            Ok(environ) => Ok(environ.as_deref().and_then(Self::parse)),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn parse(environ: &[u8]) -> Option<Self> {
+        let mut found: BTreeMap<&str, &str> = BTreeMap::new();
+        for pair in environ.split(|byte| *byte == 0).filter(|pair| pair.starts_with(b"BERTH_")) {
+            let (name, value) = std::str::from_utf8(pair).ok()?.split_once('=')?;
+            found.insert(name, value);
+        }
+        Some(Self {
+            runner: RunnerId::new(found.get(SLOT_RUNNER)?).ok()?,
+            slot: SlotId::new(found.get(SLOT_ID)?.parse().ok()?),
+            generation: Generation::new(found.get(SLOT_GENERATION)?.parse().ok()?),
+        })
+    }
+}
+
+/// Everybody who carries a mark of this runner. Ask this once, when the agent starts: what it finds and does not have
+/// on record is an orphan.
+pub fn marked(table: &ProcessTable, runner: &RunnerId) -> io::Result<BTreeMap<SlotMark, Vec<ProcessId>>> {
+    let mut found: BTreeMap<SlotMark, Vec<ProcessId>> = BTreeMap::new();
+    let spared = table.lineage(std::process::id());
+    for row in table.rows().filter(|row| !row.is_kernel && !row.is_dead() && !spared.contains(&row.pid)) {
+        if let Some(mark) = SlotMark::of(row.pid)?.filter(|mark| mark.runner == *runner) {
+            found.entry(mark).or_default().push(ProcessId::from_row(row)?);
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_read_from_an_environment_that_is_not_all_text() {
+        let id = "01234567-89ab-cdef-0123-456789abcdef";
+        let environ =
+            format!("A=\u{fffd}\0BERTH_SLOT_ID={id}\0BERTH_OTHER=x\0BERTH_SLOT_GENERATION=3\0BERTH_RUNNER_ID=r1\0");
+        let mut bytes = vec![0xff, b'=', b'1', 0];
+        bytes.extend_from_slice(environ.as_bytes());
+        let mark = SlotMark::parse(&bytes).unwrap();
+        assert_eq!((mark.slot.to_string().as_str(), mark.generation.get(), mark.runner.as_str()), (id, 3, "r1"));
+        assert_eq!(SlotMark::parse(b"BERTH_SLOT_ID=nonsense\0"), None);
+    }
+}

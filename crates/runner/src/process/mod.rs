@@ -1,0 +1,57 @@
+//! From a launch to a proven end.
+//!
+//! A slot is a tree of processes that nobody can be trusted to keep together: programs fork, change their group and
+//! session, outlive their parents and ignore requests to end. What is here finds all of them, and says that a tree is
+//! gone only after it looked for everybody.
+//!
+//! ```text
+//! Launch ── Spawner ──> Process (pid + start time) ── exited ──> Exit ── classify ──> FailureReason
+//!              │             └─ Tree: descendants, sessions, groups, cgroup, mark ── Stopping ──> Ended
+//!              └─ SlotLog: the program writes to the file itself; the agent reads it
+//! ```
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`ProcessId`], [`ProcessTable`] | who is there; an id that survives a restart of the agent, and is never somebody else |
+//! | [`SlotMark`], [`Tree`] | whose it is |
+//! | [`Spawner`], [`Process`], [`trampoline`] | starting, watching, adopting, reaping |
+//! | [`Stop`], [`Stopping`] | ending: asked, then forced, again and again, until nobody is left |
+//! | [`LogDir`], [`SlotLog`] | what it wrote |
+//! | [`Ports`], [`HealthState`], [`probe`], [`classify`] | its port, its health, why it came to its end |
+//!
+//! Nothing here is guessed from a pid alone: before a signal is sent, the start time of its target is compared behind a
+//! pidfd. The agent itself, its ancestors and the kernel's threads are never part of a tree.
+
+mod cgroup;
+mod children;
+mod classify;
+mod handle;
+mod health;
+mod id;
+mod log;
+mod mark;
+mod ports;
+mod probe;
+mod signal;
+mod spawn;
+mod stop;
+mod stopping;
+mod table;
+mod trampoline;
+mod tree;
+
+pub use cgroup::{Cgroup, Cgroups};
+pub use classify::{Death, classify};
+pub use handle::{Adoption, Exit, Process, read_exit_file};
+pub use health::{HealthChange, HealthState, Probed};
+pub use id::{Liveness, ProcessId};
+pub use log::{Chunk, Follower, LogDir, LogLimits, SlotLog};
+pub use mark::{SlotMark, marked};
+pub use ports::{NoFreePort, Ports};
+pub use probe::probe;
+pub use spawn::{OnAgentExit, SpawnError, SpawnOptions, Spawner};
+pub use stop::{Order, Stop, StopLimits};
+pub use stopping::{Progress, Stopping};
+pub use table::{ProcessTable, Row};
+pub use trampoline::trampoline;
+pub use tree::{Depth, Tree};

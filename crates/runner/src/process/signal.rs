@@ -1,0 +1,35 @@
+//! Signals that reach who is meant, and nobody else.
+
+use rustix::io::Errno;
+use rustix::process::{self, Pid, PidfdFlags};
+
+use super::id::ProcessId;
+
+pub(super) use rustix::process::Signal;
+
+/// Sends a signal to a process, if it is still that process. Nothing is said of the outcome: whoever has to know looks.
+pub(super) fn send(to: &ProcessId, signal: Signal) {
+    let Some(pid) = pid(to.pid) else { return };
+    match process::pidfd_open(pid, PidfdFlags::empty()) {
+        // The descriptor is of whoever has the pid now, and stays so: if that is the right one, it cannot change.
+        Ok(descriptor) if to.is_alive().unwrap_or(false) => {
+            let _ = process::pidfd_send_signal(&descriptor, signal);
+        }
+        Err(Errno::NOSYS | Errno::PERM) if to.is_alive().unwrap_or(false) => {
+            let _ = process::kill_process(pid, signal);
+        }
+        _ => {}
+    }
+}
+
+/// Sends a signal to a group other than the agent's own.
+pub(super) fn send_to_group(group: u32, signal: Signal) {
+    let Some(group) = pid(group) else { return };
+    if !group.is_init() && process::getpgrp() != group {
+        let _ = process::kill_process_group(group, signal);
+    }
+}
+
+pub(super) fn pid(pid: u32) -> Option<Pid> {
+    i32::try_from(pid).ok().and_then(Pid::from_raw)
+}

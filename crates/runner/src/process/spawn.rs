@@ -1,0 +1,201 @@
+//! Starting processes, from one thread that never ends before the agent does.
+//!
+//! A parent-death signal follows the *thread* that spawned: from a thread of a pool a child would die when the pool
+//! shrinks. So there is one thread for it.
+//!
+//! What a program needs before it is itself (a session of its own, its cgroup, the parent-death signal) is done by a
+//! [trampoline](super::trampoline): the agent's own program, started with a few flags, which then becomes the other.
+//! Without a trampoline a slot gets a group of its own and no more.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
+
+use rustix::process::set_child_subreaper;
+
+use super::cgroup::{Cgroup, Cgroups};
+use super::children::Children;
+use super::handle::Process;
+use super::log::SlotLog;
+use super::table::ProcessTable;
+use super::trampoline;
+use crate::runtime::{Launch, RuntimeKind};
+
+/// What becomes of slots when the agent dies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnAgentExit {
+    /// They live on, and the next agent adopts them.
+    #[default]
+    Keep,
+    /// The first process of each is asked to end (TERM, so that it can end its own children). Who does not is ended by
+    /// the next agent.
+    Kill,
+}
+
+/// How processes are started.
+#[derive(Clone, Debug, Default)]
+pub struct SpawnOptions {
+    /// The agent's own program and whatever makes it call [`super::trampoline`].
+    pub trampoline: Option<Vec<OsString>>,
+    /// What becomes of slots when the agent dies. `Kill` needs a trampoline.
+    pub on_agent_exit: OnAgentExit,
+    /// Where the cgroups of slots are made, if anywhere.
+    pub cgroups: Option<Cgroups>,
+}
+
+/// Why a process was not started. Nothing of it is left.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// There is nothing to run.
+    #[error("there is no program to run")]
+    NoProgram,
+    /// The program could not be run.
+    #[error("{program:?} cannot be run: {error}")]
+    Program {
+        /// Which.
+        program: OsString,
+        /// Why.
+        error: io::Error,
+    },
+    /// Its log could not be opened.
+    #[error("the log of the slot cannot be written: {0}")]
+    Log(io::Error),
+    /// Its cgroup could not be made.
+    #[error("{path} cannot be used as its cgroup: {error}")]
+    Cgroup {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The machine gave no more.
+    #[error("the process cannot be watched: {0}")]
+    Watch(io::Error),
+}
+
+type Reply = mpsc::SyncSender<Result<Process, SpawnError>>;
+
+/// Starts processes. When it is dropped its thread ends, which is the agent's death to slots that die with it.
+#[derive(Debug)]
+pub struct Spawner {
+    requests: mpsc::Sender<(Box<Order>, Reply)>,
+    options: SpawnOptions,
+    children: Children,
+}
+
+/// All that the thread needs to know.
+#[derive(Debug)]
+struct Order {
+    argv: Vec<OsString>,
+    launch: Launch,
+    stdout: Stdio,
+    stderr: Stdio,
+    own_group: bool,
+    cgroup: Option<Cgroup>,
+    exit_file: Option<PathBuf>,
+}
+
+impl Spawner {
+    /// Makes the agent the parent of what loses its parent, and starts the thread.
+    pub fn start(options: SpawnOptions) -> io::Result<Self> {
+        if options.on_agent_exit == OnAgentExit::Kill && options.trampoline.is_none() {
+            let text = "slots can die with the agent only if they are started through its own program";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        set_child_subreaper(Some(rustix::process::getpid()))?;
+        let (requests, inbox) = mpsc::channel::<(Box<Order>, Reply)>();
+        let children = Children::default();
+        let watched = children.clone();
+        thread::Builder::new().name("spawner".into()).spawn(move || {
+            for (order, reply) in inbox {
+                // Who asked may have given up; then the process is reaped like any other.
+                let _ = reply.send(spawn(*order, &watched));
+            }
+        })?;
+        Ok(Self { requests, options, children })
+    }
+
+    /// Starts a slot's first process, its output going to its log. Takes as long as a fork (about a millisecond).
+    pub fn spawn(&self, launch: &Launch, log: &SlotLog) -> Result<Process, SpawnError> {
+        let order = self.order(launch, log)?;
+        let (reply, answer) = mpsc::sync_channel(1);
+        let gone = || SpawnError::Watch(io::Error::other("the thread that starts processes has ended"));
+        self.requests.send((Box::new(order), reply)).map_err(|_| gone())?;
+        answer.recv().map_err(|_| gone())?
+    }
+
+    /// The cgroup of a slot, if slots have any here.
+    #[must_use]
+    pub fn cgroup(&self, launch: &Launch) -> Option<Cgroup> {
+        self.options.cgroups.as_ref().map(|cgroups| cgroups.of(launch.slot, launch.generation))
+    }
+
+    /// Waits for the dead of slots that came back to the agent. To be called now and then, with any recent table.
+    pub fn reap(&self, table: &ProcessTable) -> usize {
+        self.children.reap(table, Instant::now())
+    }
+
+    fn order(&self, launch: &Launch, log: &SlotLog) -> Result<Order, SpawnError> {
+        if launch.argv.is_empty() {
+            return Err(SpawnError::NoProgram);
+        }
+        let cgroup = self.cgroup(launch);
+        if let Some(cgroup) = &cgroup {
+            cgroup.create().map_err(|error| SpawnError::Cgroup { path: cgroup.path().to_owned(), error })?;
+        }
+        let (stdout, stderr) = log.stdio().map_err(SpawnError::Log)?;
+        let keeps = launch.kind == RuntimeKind::Job && self.options.trampoline.is_some();
+        let exit_file = keeps.then(|| log.exit_file());
+        let argv = match &self.options.trampoline {
+            None => launch.argv.clone(),
+            Some(prefix) => {
+                let steps = trampoline::Steps {
+                    session: true,
+                    die_with: (self.options.on_agent_exit == OnAgentExit::Kill).then(std::process::id),
+                    cgroup: cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()),
+                    exit_file: exit_file.clone(),
+                };
+                steps.command(prefix, &launch.argv)
+            }
+        };
+        let own_group = self.options.trampoline.is_none();
+        // The trampoline enters the cgroup by itself, before it can have children.
+        let cgroup = cgroup.filter(|_| own_group);
+        Ok(Order { argv, launch: launch.clone(), stdout, stderr, own_group, cgroup, exit_file })
+    }
+}
+
+fn spawn(order: Order, children: &Children) -> Result<Process, SpawnError> {
+    let (program, args) = order.argv.split_first().ok_or(SpawnError::NoProgram)?;
+    let mut command = Command::new(program);
+    command.args(args).env_clear().envs(&order.launch.env);
+    command.stdin(Stdio::null()).stdout(order.stdout).stderr(order.stderr);
+    if order.own_group {
+        command.process_group(0);
+    }
+    if let Some(dir) = &order.launch.dir {
+        command.current_dir(dir);
+    }
+    let child = command.spawn().map_err(|error| SpawnError::Program { program: program.clone(), error })?;
+    let pid = child.id();
+    children.watch(pid);
+    let process = Process::started(pid, order.exit_file, children.clone());
+    let process = process.and_then(|process| match &order.cgroup {
+        Some(cgroup) => cgroup.add(pid).map(|()| process),
+        None => Ok(process),
+    });
+    process.map_err(|error| {
+        // What cannot be watched must not run.
+        let mut child = child;
+        let _ = child.kill();
+        let _ = child.wait();
+        children.unwatch(pid);
+        SpawnError::Watch(error)
+    })
+}

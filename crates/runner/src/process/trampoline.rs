@@ -1,0 +1,179 @@
+//! The few steps between a fork and a program, done by the agent's own program without a line of unsafe code.
+//!
+//! The agent starts itself with flags, in the environment of the slot; that process makes itself a session, enters its
+//! cgroup, asks for the parent-death signal, and becomes the slot's program: same pid, same start time.
+//!
+//! For a job it stays instead, as the parent of the program, and notes in a file how it ended: a status is told to a
+//! parent only, and the agent that started the job may not be there when it ends. It then ends the same way.
+
+use std::convert::Infallible;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{self, Command, ExitStatus};
+
+use rustix::process::{Signal, getppid, set_parent_process_death_signal, setsid};
+
+const SESSION: &str = "--session";
+const DIE_WITH: &str = "--die-with";
+const CGROUP: &str = "--cgroup";
+const EXIT_FILE: &str = "--exit-file";
+const END: &str = "--";
+
+/// The program is not there.
+const NOT_FOUND: i32 = 127;
+/// The program is there and cannot be run.
+const NOT_RUNNABLE: i32 = 126;
+/// A step before it failed.
+const STEP_FAILED: i32 = 125;
+
+/// What is done before the program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Steps {
+    /// A session, and so a group, of its own.
+    pub(super) session: bool,
+    /// The parent to die with.
+    pub(super) die_with: Option<u32>,
+    /// The cgroup to enter.
+    pub(super) cgroup: Option<PathBuf>,
+    /// Stay as the parent, and note here how the program ended.
+    pub(super) exit_file: Option<PathBuf>,
+}
+
+impl Steps {
+    /// The argument list that has these steps done before `argv`.
+    pub(super) fn command(&self, prefix: &[OsString], argv: &[OsString]) -> Vec<OsString> {
+        let mut list = prefix.to_vec();
+        if self.session {
+            list.push(SESSION.into());
+        }
+        if let Some(parent) = self.die_with {
+            list.extend([DIE_WITH.into(), parent.to_string().into()]);
+        }
+        for (flag, path) in [(CGROUP, &self.cgroup), (EXIT_FILE, &self.exit_file)] {
+            if let Some(path) = path {
+                list.extend([flag.into(), path.into()]);
+            }
+        }
+        list.push(END.into());
+        list.extend_from_slice(argv);
+        list
+    }
+
+    fn parse(args: impl IntoIterator<Item = OsString>) -> io::Result<(Self, Vec<OsString>)> {
+        let mut steps = Self::default();
+        let mut args = args.into_iter();
+        let missing = || io::Error::other("a flag without its value");
+        while let Some(flag) = args.next() {
+            match flag.to_str() {
+                Some(SESSION) => steps.session = true,
+                Some(DIE_WITH) => {
+                    let parent = args.next().and_then(|pid| pid.to_str()?.parse().ok());
+                    steps.die_with = Some(parent.ok_or_else(missing)?);
+                }
+                Some(CGROUP) => steps.cgroup = Some(args.next().ok_or_else(missing)?.into()),
+                Some(EXIT_FILE) => steps.exit_file = Some(args.next().ok_or_else(missing)?.into()),
+                Some(END) => return Ok((steps, args.collect())),
+                _ => return Err(io::Error::other(format!("{flag:?} is not a flag"))),
+            }
+        }
+        Err(io::Error::other("there is no program to run"))
+    }
+
+    fn prepare(&self) -> io::Result<()> {
+        if self.session {
+            setsid()?;
+        }
+        if let Some(path) = &self.cgroup {
+            fs::write(path.join("cgroup.procs"), "0")?;
+        }
+        if let Some(parent) = self.die_with {
+            die_with(parent)?;
+        }
+        Ok(())
+    }
+}
+
+/// Does the steps and becomes the program. `args` is what follows the words that led here: flags, `--`, the program and
+/// its arguments. Never returns; a failure is said on standard error, which is the slot's log.
+pub fn trampoline(args: impl IntoIterator<Item = OsString>) -> ! {
+    let (code, error) = match run(args) {
+        Ok(never) => match never {},
+        Err(failure) => failure,
+    };
+    let _ = writeln!(io::stderr(), "berth: {error}");
+    process::exit(code)
+}
+
+fn run(args: impl IntoIterator<Item = OsString>) -> Result<Infallible, (i32, String)> {
+    let failed = |error: io::Error| (STEP_FAILED, format!("cannot prepare the slot's process: {error}"));
+    let (steps, argv) = Steps::parse(args).map_err(failed)?;
+    steps.prepare().map_err(failed)?;
+    let (program, args) = argv.split_first().ok_or((NOT_FOUND, "there is no program to run".to_owned()))?;
+    let Some(exit_file) = &steps.exit_file else {
+        return Err(cannot_run(program, &Command::new(program).args(args).exec()));
+    };
+    keep(program, args, exit_file)
+}
+
+fn cannot_run(program: &OsStr, error: &io::Error) -> (i32, String) {
+    let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE };
+    (code, format!("cannot run {program:?}: {error}"))
+}
+
+/// Runs the program as a child, notes how it ended, and ends the same way.
+fn keep(program: &OsStr, args: &[OsString], exit_file: &Path) -> Result<Infallible, (i32, String)> {
+    let mut child = Command::new(program).args(args).spawn().map_err(|error| cannot_run(program, &error))?;
+    let failed = |error: io::Error| (STEP_FAILED, format!("cannot note how the job ended: {error}"));
+    let status = child.wait().map_err(failed)?;
+    note(exit_file, status).map_err(failed)?;
+    // A shell's way to say "a signal": there is no safe way to die of one.
+    process::exit(status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(STEP_FAILED))
+}
+
+/// Whoever reads the file finds all of it or none.
+fn note(path: &Path, status: ExitStatus) -> io::Result<()> {
+    let text = match (status.code(), status.signal()) {
+        (Some(code), _) => format!("code {code}\n"),
+        (None, Some(signal)) => format!("signal {signal}\n"),
+        (None, None) => return Ok(()),
+    };
+    let fresh = path.with_extension("exit-new");
+    fs::write(&fresh, text)?;
+    fs::rename(&fresh, path)
+}
+
+/// The signal is asked for, then the parent is looked at: it may have died in between.
+fn die_with(parent: u32) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    let now = getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
+    if now == Some(parent) { Ok(()) } else { Err(io::Error::other("the agent is gone")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_steps_survive_the_command_line_and_the_program_keeps_its_dashes() {
+        let steps = Steps {
+            session: true,
+            die_with: Some(7),
+            cgroup: Some("/a b".into()),
+            exit_file: Some("--exit-file".into()),
+        };
+        let argv: Vec<OsString> = ["prog", "--", "--session", "$(x)"].map(Into::into).to_vec();
+        let list = steps.command(&["berth".into(), "runner-exec".into()], &argv);
+        assert_eq!(list.len(), 2 + 1 + 2 + 2 + 2 + 1 + 4);
+        assert_eq!(Steps::parse(list.into_iter().skip(2)).unwrap(), (steps, argv));
+    }
+
+    #[test]
+    fn unknown_flags_and_a_missing_program_are_refused() {
+        for bad in [vec!["--sesion", "--", "x"], vec!["--die-with", "x", "--", "x"], vec!["--session"]] {
+            assert!(Steps::parse(bad.iter().map(OsString::from)).is_err(), "{bad:?} was taken");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The arguments of a slot: what they say, and what they may not.
+//!
+//! They come from whoever wrote the model or submitted the job. A port, a share of the GPU or a number of GPUs is
+//! decided here, and an argument that says otherwise would take what belongs to others.
+
+use berth_domain::Arg;
+
+/// One option that arguments may not state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reserved {
+    /// Its name, with its dashes.
+    pub(super) option: String,
+    /// The value that is given anyway: to say the same again is no harm.
+    pub(super) value: Option<String>,
+}
+
+/// The arguments of one slot.
+pub(super) struct Said<'a> {
+    args: &'a [Arg],
+    used: Vec<bool>,
+}
+
+impl<'a> Said<'a> {
+    pub(super) fn new(args: &'a [Arg]) -> Self {
+        Self { args, used: vec![false; args.len()] }
+    }
+
+    /// The value of the last of these options, as `--name value` or `--name=value`.
+    pub(super) fn value(&mut self, options: &[String]) -> Option<&'a str> {
+        let mut found = None;
+        for (at, arg) in self.args.iter().enumerate() {
+            let (name, inline) = split(arg.as_str());
+            if !options.iter().any(|option| option == name) {
+                continue;
+            }
+            let value = match inline {
+                Some(value) => Some((value, at)),
+                None => self.args.get(at + 1).map(|value| (value.as_str(), at + 1)),
+            };
+            if let Some((value, end)) = value {
+                self.used[at..=end].fill(true);
+                found = Some(value);
+            }
+        }
+        found
+    }
+
+    /// The first argument that no variable has asked for.
+    pub(super) fn unused(&self) -> Option<&'a Arg> {
+        self.args.iter().zip(&self.used).find_map(|(arg, used)| (!used).then_some(arg))
+    }
+
+    /// The first argument that states something reserved.
+    pub(super) fn conflict(&self, reserved: &[Reserved]) -> Option<&'a Arg> {
+        self.args.iter().enumerate().find_map(|(at, arg)| {
+            let (name, inline) = split(arg.as_str());
+            let said = inline.or_else(|| self.args.get(at + 1).map(Arg::as_str));
+            let clash = reserved.iter().find(|reserved| means(name, &reserved.option))?;
+            let same = clash.value.is_some() && clash.value.as_deref() == said;
+            (!same).then_some(arg)
+        })
+    }
+}
+
+fn split(arg: &str) -> (&str, Option<&str>) {
+    match arg.split_once('=') {
+        Some((name, value)) if name.starts_with('-') => (name, Some(value)),
+        _ => (arg, None),
+    }
+}
+
+/// Whether an argument would be read as this option. Many programs take a beginning of a long name for the whole,
+/// underscores for dashes, and a number right behind a short one.
+fn means(name: &str, option: &str) -> bool {
+    let name = name.replace('_', "-");
+    let option = option.replace('_', "-");
+    if name == option {
+        return true;
+    }
+    match option.strip_prefix("--") {
+        Some(_) => name.len() > 3 && name.starts_with("--") && option.starts_with(&name),
+        None => name.strip_prefix(&option).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(texts: &[&str]) -> Vec<Arg> {
+        texts.iter().map(|text| Arg::new(text).unwrap()).collect()
+    }
+
+    fn conflict(texts: &[&str], option: &str, value: Option<&str>) -> Option<String> {
+        let args = args(texts);
+        let reserved = [Reserved { option: option.into(), value: value.map(str::to_owned) }];
+        Said::new(&args).conflict(&reserved).map(ToString::to_string)
+    }
+
+    #[test]
+    fn a_reserved_option_is_found_in_every_spelling() {
+        const OPTION: &str = "--gpu-memory-utilization";
+        for spelling in
+            ["--gpu-memory-utilization", "--gpu_memory_utilization", "--gpu-memory-util", "--gpu-memory-utilization=0.9"]
+        {
+            assert!(conflict(&[spelling, "0.9"], OPTION, None).is_some(), "{spelling} went through");
+        }
+        assert_eq!(conflict(&["--gpu-memory-utilization-limit", "--max-model-len", "9"], OPTION, None), None);
+        assert!(conflict(&["-tp4"], "-tp", None).is_some());
+        assert_eq!(conflict(&["-tpx"], "-tp", None), None);
+    }
+
+    #[test]
+    fn to_say_the_same_again_is_no_harm() {
+        assert_eq!(conflict(&["--port", "80"], "--port", Some("80")), None);
+        assert_eq!(conflict(&["--port=80"], "--port", Some("80")), None);
+        assert_eq!(conflict(&["--port", "81"], "--port", Some("80")).as_deref(), Some("--port"));
+    }
+
+    #[test]
+    fn values_are_found_and_what_is_left_over_is_known() {
+        let args = args(&["-c", "10", "--ctx-size=20", "--other"]);
+        let mut said = Said::new(&args);
+        assert_eq!(said.value(&["--ctx-size".into(), "-c".into()]), Some("20"));
+        assert_eq!(said.value(&["--missing".into()]), None);
+        assert_eq!(said.unused().map(Arg::as_str), Some("--other"));
+    }
+}

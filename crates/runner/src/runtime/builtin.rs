@@ -1,0 +1,89 @@
+//! Runtimes that need no configuration. Whatever an operator says of one replaces that part of it.
+
+use berth_domain::Span;
+
+use super::config::{Live, Ready, RuntimeConfig, RuntimeKind};
+
+/// The built-in runtime of this name.
+pub(super) fn builtin(name: &str) -> Option<RuntimeConfig> {
+    match name {
+        "vllm" => Some(vllm()),
+        "ollama" => Some(ollama()),
+        "llama-server" => Some(llama_server()),
+        _ => None,
+    }
+}
+
+/// Their names.
+pub(super) const NAMES: [&str; 3] = ["llama-server", "ollama", "vllm"];
+
+/// Passed to every program, if the agent has them.
+pub(super) const ENV_PASS: [&str; 11] = [
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE",
+];
+
+fn texts(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|&text| text.to_owned()).collect()
+}
+
+fn server(command: &[&str], health: &str) -> RuntimeConfig {
+    RuntimeConfig {
+        command: Some(texts(command)),
+        ready: Some(Ready::at(health)),
+        live: Some(Live::at(health)),
+        endpoint: Some("http://{address}:{port}".to_owned()),
+        kind: Some(RuntimeKind::Server),
+        ..RuntimeConfig::default()
+    }
+}
+
+/// It takes the share of each GPU that it is told, weights and cache together. Options that would make it take
+/// another, or more GPUs, or that come from a file, are not a model's to state.
+fn vllm() -> RuntimeConfig {
+    let command = [
+        "vllm", "serve", "{model}", "--host", "{bind}", "--port", "{port}", "--gpu-memory-utilization",
+        "{utilization}", "--tensor-parallel-size", "{gpu_count}", "{args}",
+    ];
+    RuntimeConfig {
+        env_pass: texts(&["HF_HOME", "HF_TOKEN", "HF_HUB_OFFLINE", "HF_ENDPOINT", "VLLM_CACHE_ROOT"]),
+        reserved: texts(&[
+            "-tp", "--pipeline-parallel-size", "-pp", "--data-parallel-size", "-dp", "--kv-cache-memory-bytes",
+            "--num-gpu-blocks-override", "--config", "--uds",
+        ]),
+        stop_grace: Some(Span::from_secs(30)),
+        ..server(&command, "/health")
+    }
+}
+
+/// It is told all through its environment, so arguments of a model are looked up one by one. A model stays loaded
+/// until the slot ends: when memory is free is decided by Berth, not by a timer of its own.
+fn ollama() -> RuntimeConfig {
+    let env = [
+        ("OLLAMA_HOST", "{bind}:{port}"),
+        ("OLLAMA_KEEP_ALIVE", "-1"),
+        ("OLLAMA_MAX_LOADED_MODELS", "1"),
+        ("OLLAMA_NUM_PARALLEL", "{concurrency}"),
+        ("OLLAMA_CONTEXT_LENGTH", "{arg:--ctx-size|-c|--num-ctx}"),
+        ("OLLAMA_KV_CACHE_TYPE", "{arg:--cache-type-k|-ctk}"),
+        ("OLLAMA_FLASH_ATTENTION", "{arg:--flash-attn|-fa}"),
+    ];
+    RuntimeConfig {
+        env: env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+        env_pass: texts(&["OLLAMA_MODELS"]),
+        ..server(&["ollama", "serve"], "/api/version")
+    }
+}
+
+/// Where the weights are stands in the model's arguments (`--model` or `-hf`). Last one wins: what an estimate puts
+/// there replaces the defaults before it.
+fn llama_server() -> RuntimeConfig {
+    let command = [
+        "llama-server", "--host", "{bind}", "--port", "{port}", "--alias", "{model}", "--parallel", "{concurrency}",
+        "--n-gpu-layers", "999", "{args}",
+    ];
+    RuntimeConfig {
+        env_pass: texts(&["LLAMA_CACHE", "HF_TOKEN"]),
+        reserved: texts(&["--rpc", "--models-dir", "--models-preset"]),
+        ..server(&command, "/health")
+    }
+}

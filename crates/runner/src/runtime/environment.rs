@@ -1,0 +1,55 @@
+//! The environment of a slot: what the operator lists, and what Berth sets.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use berth_domain::{DesiredSlot, RunnerId, RuntimeName};
+
+use super::config::{ConfigError, Runtime};
+
+/// In the environment of every process of a slot: which slot it is. It is how a process is found that left its parent,
+/// its group and its session.
+pub const SLOT_ID: &str = "BERTH_SLOT_ID";
+/// Beside it: which start of the slot.
+pub const SLOT_GENERATION: &str = "BERTH_SLOT_GENERATION";
+/// Beside it: whose it is, since two agents may share a machine.
+pub const SLOT_RUNNER: &str = "BERTH_RUNNER_ID";
+
+const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+const ORDER: &str = "CUDA_DEVICE_ORDER";
+
+/// Set by Berth for every slot, and by nobody else.
+const OURS: [&str; 5] = [SLOT_ID, SLOT_GENERATION, SLOT_RUNNER, VISIBLE, ORDER];
+
+pub(super) fn check_name(runtime: &RuntimeName, name: &str) -> Result<(), ConfigError> {
+    if name.is_empty() || name.contains(['=', '\0']) {
+        return Err(ConfigError::VariableName { runtime: runtime.clone(), name: name.to_owned() });
+    }
+    if OURS.contains(&name) {
+        return Err(ConfigError::ReservedVariable { runtime: runtime.clone(), name: name.to_owned() });
+    }
+    Ok(())
+}
+
+pub(super) fn passed(runtime: &Runtime, own: &BTreeMap<OsString, OsString>) -> BTreeMap<OsString, OsString> {
+    let listed = runtime.env_pass.iter().map(OsStr::new);
+    listed.filter_map(|name| own.get_key_value(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// What Berth sets. Without a device the list is empty, and an engine sees no GPU at all.
+pub(super) fn ours(slot: &DesiredSlot, runner: &RunnerId) -> [(OsString, OsString); 5] {
+    let devices: Vec<&str> = slot.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
+    [
+        (SLOT_ID.into(), slot.id.to_string().into()),
+        (SLOT_GENERATION.into(), slot.generation.to_string().into()),
+        (SLOT_RUNNER.into(), runner.as_str().into()),
+        (VISIBLE.into(), devices.join(",").into()),
+        (ORDER.into(), "PCI_BUS_ID".into()),
+    ]
+}
+
+pub(super) fn is_executable(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}

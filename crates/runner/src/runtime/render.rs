@@ -1,0 +1,273 @@
+//! From a runtime and a slot to what is started.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+
+use berth_domain::{
+    Arg, Bytes, DesiredSlot, DeviceUuid, Endpoint, Generation, NameError, RunnerId, SlotId, Span, Utilization,
+    UtilizationError,
+};
+
+use super::arguments::{Reserved, Said};
+use super::config::{Live, Ready, Runtime, RuntimeKind};
+use super::environment;
+use super::template::{Element, Piece, Template, Variable};
+
+/// What the agent knows beside the slot.
+#[derive(Clone, Debug)]
+pub struct Surroundings<'a> {
+    /// The agent's own name.
+    pub runner: &'a RunnerId,
+    /// Where others find the machine: a name or an address.
+    pub address: &'a str,
+    /// The address that slots listen on.
+    pub bind: IpAddr,
+    /// The slot's port.
+    pub port: u16,
+    /// All memory of each device, as CUDA sees it.
+    pub totals: &'a BTreeMap<DeviceUuid, Bytes>,
+    /// The agent's own environment. Only what is listed is passed on.
+    pub environment: &'a BTreeMap<OsString, OsString>,
+}
+
+/// What is started.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Launch {
+    /// The slot.
+    pub slot: SlotId,
+    /// Which start of it.
+    pub generation: Generation,
+    /// A server or a job.
+    pub kind: RuntimeKind,
+    /// The program and its arguments.
+    pub argv: Vec<OsString>,
+    /// The whole environment.
+    pub env: BTreeMap<OsString, OsString>,
+    /// The directory it starts in.
+    pub dir: Option<PathBuf>,
+    /// Where others find it.
+    pub endpoint: Option<Endpoint>,
+    /// Where the agent itself asks for its health.
+    pub probe: SocketAddr,
+    /// How to tell that it serves.
+    pub ready: Option<Ready>,
+    /// How to tell that it still does.
+    pub live: Option<Live>,
+    /// Between asking it to end and ending it.
+    pub grace: Span,
+}
+
+/// The values of the environment may be secrets, so only the names are shown.
+impl fmt::Debug for Launch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.env.keys().collect();
+        f.debug_struct("Launch")
+            .field("slot", &self.slot)
+            .field("generation", &self.generation)
+            .field("kind", &self.kind)
+            .field("argv", &self.argv)
+            .field("env", &names)
+            .field("endpoint", &self.endpoint)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a slot cannot be started as it is wanted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RenderError {
+    /// It would be read as an option.
+    #[error("{{{variable}}} is {value:?}, which the program would take for an option")]
+    Option {
+        /// Which variable.
+        variable: String,
+        /// Its value.
+        value: String,
+    },
+    /// Decided by the agent.
+    #[error("the argument {0} is not the model's to state: its value belongs to the agent")]
+    Reserved(Arg),
+    /// The runtime has no use for it, and to ignore it would start something else than was asked for.
+    #[error("the runtime has no use for the argument {0}")]
+    Unused(Arg),
+    /// A control character that no program can be given.
+    #[error("a NUL cannot be given to a program")]
+    Nul,
+    /// A share of nothing.
+    #[error("the runtime takes a share of a GPU, and the slot has none")]
+    NoDevice,
+    /// A device that the machine does not have.
+    #[error("{0} is not a device of this machine")]
+    UnknownDevice(DeviceUuid),
+    /// A share that cannot be.
+    #[error("{uuid}: {error}")]
+    Share {
+        /// On which device.
+        uuid: DeviceUuid,
+        /// Why not.
+        error: UtilizationError,
+    },
+    /// Where others would find it is no endpoint.
+    #[error(transparent)]
+    Endpoint(#[from] NameError),
+}
+
+/// What to start for a slot. Nothing is looked up and nothing is changed.
+pub fn render(runtime: &Runtime, slot: &DesiredSlot, around: &Surroundings<'_>) -> Result<Launch, RenderError> {
+    check_shares(slot, around)?;
+    let mut values = Values { slot, around, said: Said::new(&slot.args) };
+    let argv = command(runtime, &mut values)?;
+    let mut env = environment::passed(runtime, around.environment);
+    for (name, template) in &runtime.env {
+        match values.text(template)? {
+            Some(value) => env.insert(name.into(), value.into()),
+            None => env.remove(std::ffi::OsStr::new(name)),
+        };
+    }
+    env.extend(environment::ours(slot, around.runner));
+    let endpoint = match (&runtime.endpoint, runtime.kind) {
+        (Some(template), RuntimeKind::Server) => values.text(template)?.map(Endpoint::new).transpose()?,
+        _ => None,
+    };
+    if !runtime.command.contains(&Element::Args)
+        && let Some(arg) = values.said.unused()
+    {
+        return Err(RenderError::Unused(arg.clone()));
+    }
+    Ok(Launch {
+        slot: slot.id,
+        generation: slot.generation,
+        kind: runtime.kind,
+        argv,
+        env,
+        dir: runtime.dir.clone(),
+        endpoint,
+        probe: SocketAddr::new(reachable(around.bind), around.port),
+        ready: runtime.ready.clone(),
+        live: runtime.live.clone(),
+        grace: runtime.grace,
+    })
+}
+
+/// Every claim must fit its device, whether or not the runtime is told a share.
+fn check_shares(slot: &DesiredSlot, around: &Surroundings<'_>) -> Result<(), RenderError> {
+    for gpu in &slot.gpus {
+        let total = *around.totals.get(&gpu.uuid).ok_or_else(|| RenderError::UnknownDevice(gpu.uuid.clone()))?;
+        if gpu.memory_bytes > total {
+            let error = UtilizationError::MoreThanAll { claim: gpu.memory_bytes, total };
+            return Err(RenderError::Share { uuid: gpu.uuid.clone(), error });
+        }
+    }
+    Ok(())
+}
+
+fn command(runtime: &Runtime, values: &mut Values<'_>) -> Result<Vec<OsString>, RenderError> {
+    let mut argv: Vec<OsString> = Vec::new();
+    let mut reserved: Vec<Reserved> =
+        runtime.reserved.iter().map(|option| Reserved { option: option.clone(), value: None }).collect();
+    let mut option: Option<&str> = None;
+    for element in &runtime.command {
+        let Element::One(template) = element else {
+            argv.extend(values.slot.args.iter().map(|arg| OsString::from(arg.as_str())));
+            continue;
+        };
+        let rendered = values.element(template)?;
+        if template.variables().any(Variable::is_decided_here) {
+            // `--port {port}` and `--port={port}`: the option in question is before or within.
+            let (own, value) = rendered.as_deref().unwrap_or_default().split_once('=').unzip();
+            let name = own.filter(|own| own.starts_with('-')).or(option);
+            reserved.extend(name.map(|name| Reserved {
+                option: name.to_owned(),
+                value: if own.is_some() { value.map(str::to_owned) } else { rendered.clone() },
+            }));
+        }
+        option = template.literal().filter(|text| text.starts_with('-'));
+        argv.extend(rendered.map(OsString::from));
+    }
+    match values.said.conflict(&reserved) {
+        Some(arg) => Err(RenderError::Reserved(arg.clone())),
+        None => Ok(argv),
+    }
+}
+
+/// What the variables stand for.
+struct Values<'a> {
+    slot: &'a DesiredSlot,
+    around: &'a Surroundings<'a>,
+    said: Said<'a>,
+}
+
+impl Values<'_> {
+    /// The text, or nothing if it needs an argument that the slot does not have.
+    fn text(&mut self, template: &Template) -> Result<Option<String>, RenderError> {
+        let mut text = String::new();
+        let mut pieces = template.pieces().iter().peekable();
+        while let Some(piece) = pieces.next() {
+            match piece {
+                Piece::Text(plain) => text.push_str(plain),
+                Piece::Variable(variable) => {
+                    let Some(value) = self.value(variable)? else { return Ok(None) };
+                    let port_follows = matches!(pieces.peek(), Some(Piece::Text(next)) if next.starts_with(':'));
+                    let is_v6 = value.parse::<Ipv6Addr>().is_ok();
+                    text.push_str(&if port_follows && is_v6 { format!("[{value}]") } else { value });
+                }
+            }
+        }
+        if text.contains('\0') { Err(RenderError::Nul) } else { Ok(Some(text)) }
+    }
+
+    /// The text as an element of a command: what begins with a variable must not become an option.
+    fn element(&mut self, template: &Template) -> Result<Option<String>, RenderError> {
+        match self.text(template)? {
+            Some(value) if template.begins_with_a_variable() && value.starts_with('-') => {
+                let variable = template.variables().next().map(ToString::to_string).unwrap_or_default();
+                Err(RenderError::Option { variable, value })
+            }
+            text => Ok(text),
+        }
+    }
+
+    fn value(&mut self, variable: &Variable) -> Result<Option<String>, RenderError> {
+        let slot = self.slot;
+        let claimed = || slot.gpus.iter().fold(Bytes::ZERO, |sum, gpu| sum.saturating_add(gpu.memory_bytes));
+        Ok(Some(match variable {
+            Variable::Model => slot.model.to_string(),
+            Variable::Slot => slot.id.to_string(),
+            Variable::Generation => slot.generation.to_string(),
+            Variable::Bind => self.around.bind.to_string(),
+            Variable::Address => self.around.address.to_owned(),
+            Variable::Port => self.around.port.to_string(),
+            Variable::GpuCount => slot.gpus.len().to_string(),
+            Variable::Utilization => self.utilization()?.to_string(),
+            Variable::MemoryBytes => claimed().get().to_string(),
+            Variable::MemoryMib => (claimed().get() >> 20).to_string(),
+            Variable::CpuMillicores => slot.cpu_millicores.get().to_string(),
+            Variable::RamBytes => slot.ram_bytes.get().to_string(),
+            Variable::Concurrency => slot.concurrency.max(1).to_string(),
+            Variable::Arg(options) => return Ok(self.said.value(options).map(str::to_owned)),
+        }))
+    }
+
+    /// The engine takes the same share of each GPU, so the smallest one.
+    fn utilization(&self) -> Result<Utilization, RenderError> {
+        let mut least: Option<Utilization> = None;
+        for gpu in &self.slot.gpus {
+            let total = self.around.totals.get(&gpu.uuid).copied().unwrap_or(Bytes::ZERO);
+            let share = Utilization::of(gpu.memory_bytes, total)
+                .map_err(|error| RenderError::Share { uuid: gpu.uuid.clone(), error })?;
+            least = Some(least.map_or(share, |least| least.min(share)));
+        }
+        least.ok_or(RenderError::NoDevice)
+    }
+}
+
+/// "Every address" is where one listens, not where one asks.
+fn reachable(bind: IpAddr) -> IpAddr {
+    match bind {
+        IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(address) if address.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        address => address,
+    }
+}
