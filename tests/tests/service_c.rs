@@ -153,6 +153,15 @@ impl Gateway<'_> {
     }
 }
 
+/// It storms until this is dropped, however that comes about.
+struct Storm<'a>(&'a AtomicBool);
+
+impl Drop for Storm<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 /// 64 gateways submit 3 392 workloads, look at each and end it: more than 10 000 requests.
 #[test]
 fn c4_a_storm_leaves_every_ledger_the_fold_of_its_claims() {
@@ -170,17 +179,18 @@ fn c4_a_storm_leaves_every_ledger_the_fold_of_its_claims() {
     api.model("huge", json!({ "memory": "140GiB" }));
     api.model("batch", json!({ "memory": "20GiB" }));
 
-    let storm_is_over = AtomicBool::new(false);
+    let storms = AtomicBool::new(true);
     let (told, looks) = std::thread::scope(|scope| {
         let looks = scope.spawn(|| {
             let mut looks = 0;
-            while !storm_is_over.load(Ordering::Relaxed) {
+            while storms.load(Ordering::Relaxed) {
                 let _ = ledgers::checked(&api);
                 looks += 1;
                 std::thread::sleep(Duration::from_millis(50));
             }
             looks
         });
+        let storm = Storm(&storms);
         let told = at_once(1..=GATEWAYS, |number| {
             let dice = Dice(number * 0x9E37_79B9_7F4A_7C15);
             let mut gateway = Gateway { api: &api, dice, hands: VecDeque::new(), told: BTreeMap::new() };
@@ -195,7 +205,7 @@ fn c4_a_storm_leaves_every_ledger_the_fold_of_its_claims() {
             }
             gateway.told
         });
-        storm_is_over.store(true, Ordering::Relaxed);
+        drop(storm);
         (told, looks.join().unwrap())
     });
     assert!(looks > 10, "the ledgers were looked at {looks} times");

@@ -1,6 +1,7 @@
 //! A state as data is the state, and what a step says it changed is what it changed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use berth_core::view::{DeviceView, HostView, ModelView, RunnerView, SlotView, WorkloadView};
 use berth_core::{Changes, Command, SlotRef, Snapshot, State, apply, invariants, step};
@@ -62,10 +63,10 @@ struct Kept {
     models: BTreeMap<ModelName, ModelView>,
 }
 
-fn take<K: Ord, V>(kept: &mut BTreeMap<K, V>, changes: Vec<(K, Option<V>)>) {
+fn take<K: Ord, V: Clone>(kept: &mut BTreeMap<K, V>, changes: Vec<(K, Option<Arc<V>>)>) {
     for (key, view) in changes {
         match view {
-            Some(view) => kept.insert(key, view),
+            Some(view) => kept.insert(key, (*view).clone()),
             None => kept.remove(&key),
         };
     }

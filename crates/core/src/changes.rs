@@ -3,6 +3,8 @@
 //! A row that was touched may look as it did; one that was not touched does. Positions in the queue are not part of
 //! it: one that leaves moves all that wait behind it.
 
+use std::sync::Arc;
+
 use berth_domain::{DeviceUuid, MachineId, ModelName, RunnerId, SlotId, WorkloadId};
 
 use crate::state::State;
@@ -21,12 +23,12 @@ pub struct SlotRef {
 #[derive(Clone, Debug, Default)]
 #[expect(missing_docs, reason = "each is named by what it lists")]
 pub struct Changes {
-    pub workloads: Vec<(WorkloadId, Option<WorkloadView>)>,
-    pub slots: Vec<(SlotRef, Option<SlotView>)>,
-    pub runners: Vec<(RunnerId, Option<RunnerView>)>,
-    pub devices: Vec<(DeviceUuid, Option<DeviceView>)>,
-    pub hosts: Vec<(MachineId, Option<HostView>)>,
-    pub models: Vec<(ModelName, Option<ModelView>)>,
+    pub workloads: Vec<(WorkloadId, Option<Arc<WorkloadView>>)>,
+    pub slots: Vec<(SlotRef, Option<Arc<SlotView>>)>,
+    pub runners: Vec<(RunnerId, Option<Arc<RunnerView>>)>,
+    pub devices: Vec<(DeviceUuid, Option<Arc<DeviceView>>)>,
+    pub hosts: Vec<(MachineId, Option<Arc<HostView>>)>,
+    pub models: Vec<(ModelName, Option<Arc<ModelView>>)>,
 }
 
 impl State {
@@ -58,16 +60,16 @@ impl State {
                 list
             }};
         }
-        let workloads = changes!(workloads, |(key, row)| Some((row.id, Some(self.workload_view(key, row)))));
+        let workloads = changes!(workloads, |(key, row)| Some((row.id, Some(Arc::new(self.workload_view(key, row))))));
         let slots = self.changed_slots();
-        let runners = changes!(runners, |(key, row)| Some((row.id.clone(), Some(self.runner_view(key)?))));
-        let devices = changes!(devices, |(_, row)| Some((row.uuid.clone(), Some(self.device_view(row)))));
-        let hosts = changes!(machines, |(_, row)| Some((row.id.clone(), Some(self.host_view(row)))));
-        let models = changes!(models, |(_, row)| Some((row.name.clone(), Some(self.model_view(row)))));
+        let runners = changes!(runners, |(key, row)| Some((row.id.clone(), Some(Arc::new(self.runner_view(key)?)))));
+        let devices = changes!(devices, |(_, row)| Some((row.uuid.clone(), Some(Arc::new(self.device_view(row))))));
+        let hosts = changes!(machines, |(_, row)| Some((row.id.clone(), Some(Arc::new(self.host_view(row))))));
+        let models = changes!(models, |(_, row)| Some((row.name.clone(), Some(Arc::new(self.model_view(row))))));
         Changes { workloads, slots, runners, devices, hosts, models }
     }
 
-    fn changed_slots(&mut self) -> Vec<(SlotRef, Option<SlotView>)> {
+    fn changed_slots(&mut self) -> Vec<(SlotRef, Option<Arc<SlotView>>)> {
         let changed = self.slots.take_changed();
         let runner = |key| self.runners.get(key).map(|row| row.id.clone());
         let gone = changed.removed.into_iter().filter(|name| self.slots.key(name).is_none());
@@ -81,7 +83,7 @@ impl State {
         list.extend(changed.touched.into_iter().filter_map(|key| {
             let row = self.slots.get(key)?;
             let stray_on = row.is_stray().then(|| runner(row.runner)).flatten();
-            Some((SlotRef { id: row.id, stray_on }, Some(self.slot_view(row)?)))
+            Some((SlotRef { id: row.id, stray_on }, Some(Arc::new(self.slot_view(row)?))))
         }));
         list
     }

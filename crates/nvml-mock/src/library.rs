@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -225,8 +226,17 @@ impl Library {
 
     /// Who uses how much of a device now.
     pub(crate) fn usage(&mut self, device: Device<'_>) -> Usage {
-        let claims = self.source.as_ref().map(|source| source.claims(device.script)).unwrap_or_default();
-        let mut observer = Observer { script: device.script, claims: &claims, deaths: &mut self.deaths };
+        let claims = self.source.as_ref().map(|source| source.claims(device.script));
+        self.observe(device, claims.as_deref())
+    }
+
+    /// The same without claims, which are all of processes that compute: looking at them takes time.
+    pub(crate) fn usage_by_script(&mut self, device: Device<'_>) -> Usage {
+        self.observe(device, None)
+    }
+
+    fn observe(&mut self, device: Device<'_>, claims: Option<&Path>) -> Usage {
+        let mut observer = Observer { script: device.script, claims, deaths: &mut self.deaths };
         match device.instance {
             Some(instance) => observer.instance(device.gpu, instance),
             None => observer.gpu(device.gpu),

@@ -110,7 +110,7 @@ impl TextOut {
             return Err(Refusal::InvalidArgument);
         }
         let room = usize::try_from(length).unwrap_or(usize::MAX);
-        if text.len() > room {
+        if text.len() >= room {
             return Err(Refusal::InsufficientSize);
         }
         let bytes = self.0.cast::<u8>();

@@ -60,7 +60,7 @@ fn is_alive(pid: u32) -> bool {
 /// Looks at processes and claims as they are now.
 pub(crate) struct Observer<'a> {
     pub(crate) script: &'a Script,
-    pub(crate) claims: &'a Path,
+    pub(crate) claims: Option<&'a Path>,
     pub(crate) deaths: &'a mut Deaths,
 }
 
@@ -106,7 +106,7 @@ impl Observer<'_> {
                 usage.list(process, instance);
             }
         }
-        for claim in read_claims(self.claims, uuid) {
+        for claim in self.claims.map(|directory| read_claims(directory, uuid)).unwrap_or_default() {
             self.count(&mut usage, &claim, instance);
         }
         usage

@@ -138,7 +138,8 @@ fn list<T: Copy>(
     form: fn(&Listed) -> T,
 ) -> nvmlReturn_t {
     ask_of(function, &Whom::Handle(device), |library, device| {
-        let usage = library.usage(device);
+        let computing = kind == ProcessKind::Compute;
+        let usage = if computing { library.usage(device) } else { library.usage_by_script(device) };
         let listed: Vec<T> = usage.listed.iter().filter(|listed| listed.kind == kind).map(form).collect();
         infos.fill(count, &listed)
     })

@@ -4,16 +4,18 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use berth_wire::REVISION_HEADER;
+use berth_domain::Revision;
 
 use super::App;
 use super::body::path_name;
 use super::problem::Failure;
 use crate::clock;
 use crate::trust::{Access, Caller};
+
+const REVISION: HeaderName = HeaderName::from_static(berth_wire::REVISION_HEADER);
 
 /// Where a request came from; put there by whoever accepted the connection.
 #[derive(Clone, Copy, Debug)]
@@ -26,16 +28,32 @@ pub struct Gate {
     pub(super) access: Access,
 }
 
-/// Lets a request pass to its route, with its [`Caller`] known, or answers why not.
+/// Lets a request pass to its route, with its [`Caller`] known, or answers why not; counts it, and puts on every answer
+/// what every answer carries. One layer for all of it: each layer costs every request.
 pub async fn guard(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+    let begun = Instant::now();
     let (mut parts, body) = request.into_parts();
-    match admit(&gate, &mut parts).await {
+    let (method, route) = (parts.method.clone(), parts.extensions.get::<MatchedPath>().cloned());
+    let mut response = match admit(&gate, &mut parts).await {
         Ok(caller) => {
             parts.extensions.insert(caller);
             next.run(Request::from_parts(parts, body)).await
         }
         Err(failure) => failure.into_response(),
-    }
+    };
+    let views = &gate.app.views;
+    furnish(response.headers_mut(), views.revision());
+    let route = route.as_ref().map_or("other", MatchedPath::as_str);
+    views.metrics.answered(&method, route, response.status().as_u16(), begun.elapsed());
+    response
+}
+
+/// The revision, and what a browser must not do with an answer.
+pub(super) fn furnish(headers: &mut HeaderMap, revision: Revision) {
+    headers.insert(REVISION, HeaderValue::from(revision.get()));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
 }
 
 /// Who asks, if they may.
@@ -106,18 +124,6 @@ fn is_loopback(host: &str) -> bool {
         None => host.rsplit_once(':').map_or(host, |(name, _)| name),
     };
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-/// What every answer carries, and every request is counted by.
-pub async fn account(State(app): State<App>, request: Request, next: Next) -> Response {
-    let begun = Instant::now();
-    let method = request.method().clone();
-    let route = request.extensions().get::<MatchedPath>().cloned();
-    let mut response = next.run(request).await;
-    response.headers_mut().insert(REVISION_HEADER, HeaderValue::from(app.views.revision().get()));
-    let route = route.as_ref().map_or("other", MatchedPath::as_str);
-    app.views.metrics.answered(&method, route, response.status().as_u16(), begun.elapsed());
-    response
 }
 
 #[cfg(test)]

@@ -3,16 +3,15 @@
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, Uri};
-use axum::middleware::{from_fn_with_state, map_response};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, delete, get, post};
-use tower::ServiceBuilder;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::access::{Gate, account, admit, guard};
+use super::access::{Gate, admit, furnish, guard};
 use super::problem::Failure;
 use super::{App, admin, agents, catalogue, events, fleet, health, openapi, scheduler, slots, workloads};
 use crate::trust::Access;
@@ -126,12 +125,7 @@ pub fn router(app: App) -> Router {
         .merge(documents)
         .fallback_service(nothing.with_state(app.clone()))
         .method_not_allowed_fallback(wrong_method)
-        .layer(
-            ServiceBuilder::new()
-                .layer(from_fn_with_state(app.clone(), account))
-                .layer(CatchPanicLayer::custom(panicked))
-                .layer(map_response(harden)),
-        )
+        .layer(CatchPanicLayer::custom(panicked))
         .with_state(app)
 }
 
@@ -141,30 +135,19 @@ async fn not_found(uri: Uri) -> Failure {
 }
 
 /// A wrong method tells nobody what is there who may not look.
-async fn wrong_method(State(app): State<App>, request: Request) -> Failure {
+async fn wrong_method(State(app): State<App>, request: Request) -> Response {
     let (mut parts, _) = request.into_parts();
-    if let Err(failure) = admit(&Gate { app, access: Access::Read }, &mut parts).await {
-        return failure;
-    }
-    Failure::new(
-        StatusCode::METHOD_NOT_ALLOWED,
-        "wrong_method",
-        "not with this method: the Allow header names those that work",
-    )
+    let gate = Gate { app, access: Access::Read };
+    let failure = admit(&gate, &mut parts).await.err().unwrap_or_else(|| {
+        let detail = "not with this method: the Allow header names those that work";
+        Failure::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", detail)
+    });
+    let mut response = failure.into_response();
+    furnish(response.headers_mut(), gate.app.views.revision());
+    response
 }
 
 fn panicked(_: Box<dyn std::any::Any + Send + 'static>) -> Response {
     Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "a bug in the server: its log says more")
         .into_response()
-}
-
-/// What a browser must not do with an answer.
-async fn harden(mut response: Response) -> Response {
-    use axum::http::HeaderValue;
-    use axum::http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS};
-    let headers = response.headers_mut();
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
-    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
-    response
 }

@@ -1,8 +1,9 @@
 //! What gateways do: submit, follow, renew, complete, take back.
 
 use axum::Extension;
-use axum::extract::{OriginalUri, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::{FromRequestParts, OriginalUri, State};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use berth_core::{Answer, Command, Refusal};
 use berth_domain::{IdempotencyKey, WorkloadId, WorkloadState};
@@ -37,11 +38,11 @@ const KEY_HEADER: &str = "idempotency-key";
 pub(super) async fn submit(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    headers: HeaderMap,
+    Key(key): Key,
     Query(wait): Query<WaitQuery>,
     Json(request): Json<SubmitRequest>,
 ) -> Result<Response, Failure> {
-    let submission = request.into_submission(idempotency_key(&headers, &caller)?)?;
+    let submission = request.into_submission(key)?;
     let model = submission.model.clone();
     let command = Command::Submit { workload: WorkloadId::new(Uuid::now_v7()), submission };
     let answer = app.writer.carry_out(command).await?.map_err(refuse_submission);
@@ -72,16 +73,24 @@ fn refuse_submission(refusal: Refusal) -> Failure {
     }
 }
 
-/// A key belongs to whoever used it: two gateways may choose the same one.
-fn idempotency_key(headers: &HeaderMap, caller: &Caller) -> Result<Option<IdempotencyKey>, Failure> {
-    let Some(value) = headers.get(KEY_HEADER) else { return Ok(None) };
-    let refuse = |detail: String| Failure::from(Invalid::new("Idempotency-Key", detail));
-    let text = value.to_str().map_err(|_| refuse("only visible ASCII characters".into()))?;
-    if text.is_empty() || text.len() > 256 {
-        return Err(refuse("1 to 256 characters".into()));
+/// The key that a request carries. It belongs to whoever used it: two gateways may choose the same one.
+pub(super) struct Key(Option<IdempotencyKey>);
+
+impl FromRequestParts<App> for Key {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Failure> {
+        let Some(value) = parts.headers.get(KEY_HEADER) else { return Ok(Self(None)) };
+        let refuse = |detail: String| Failure::from(Invalid::new("Idempotency-Key", detail));
+        let text = value.to_str().map_err(|_| refuse("only visible ASCII characters".into()))?;
+        if text.is_empty() || text.len() > 256 {
+            return Err(refuse("1 to 256 characters".into()));
+        }
+        let token = parts.extensions.get::<Caller>().and_then(|caller| caller.token);
+        let owner = token.map_or_else(|| "local".to_owned(), |token| token.to_string());
+        let key = IdempotencyKey::new(format!("{owner}:{text}")).map_err(|error| refuse(error.to_string()))?;
+        Ok(Self(Some(key)))
     }
-    let owner = caller.token.map_or_else(|| "local".to_owned(), |token| token.to_string());
-    IdempotencyKey::new(format!("{owner}:{text}")).map(Some).map_err(|error| refuse(error.to_string()))
 }
 
 fn is_settled(row: &WorkloadRow) -> bool {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use berth_core::view::SlotView;
 use berth_core::{Changes, SlotRef, State};
 use berth_domain::{Revision, RunnerId, WorkloadId};
 
@@ -38,7 +39,7 @@ impl Views {
             let before = match view {
                 Some(view) => {
                     self.tally.workload(view.state, 1);
-                    self.workloads.insert(id, WorkloadRow { view: Arc::new(view), revision })
+                    self.workloads.insert(id, WorkloadRow { view, revision })
                 }
                 None => self.workloads.remove(&id).map(|(_, row)| row),
             };
@@ -55,7 +56,7 @@ impl Views {
                 continue;
             };
             let concerns = (view.desired, view.incarnation);
-            let before = self.runners.insert(id.clone(), Arc::new(view));
+            let before = self.runners.insert(id.clone(), view);
             if before.is_none_or(|before| (before.desired, before.incarnation) != concerns) {
                 runners.push(id);
             }
@@ -69,11 +70,11 @@ impl Views {
         (workloads, runners)
     }
 
-    fn put_slot(&self, slot: SlotRef, view: Option<berth_core::view::SlotView>) {
+    fn put_slot(&self, slot: SlotRef, view: Option<Arc<SlotView>>) {
         let before = match view {
             Some(view) => {
                 self.tally.slot(view.state, 1);
-                self.slots.insert(slot, Arc::new(view))
+                self.slots.insert(slot, view)
             }
             None => self.slots.remove(&slot).map(|(_, row)| row),
         };
@@ -112,10 +113,10 @@ impl Views {
     }
 }
 
-fn put<K: Eq + std::hash::Hash, V>(map: &Map<K, Arc<V>>, changes: Vec<(K, Option<V>)>) {
+fn put<K: Eq + std::hash::Hash, V>(map: &Map<K, Arc<V>>, changes: Vec<(K, Option<Arc<V>>)>) {
     for (key, view) in changes {
         match view {
-            Some(view) => drop(map.insert(key, Arc::new(view))),
+            Some(view) => drop(map.insert(key, view)),
             None => drop(map.remove(&key)),
         }
     }

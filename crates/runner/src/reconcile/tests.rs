@@ -1,0 +1,220 @@
+//! Every rule of reconciling, as a table of small worlds; and that doing what is said leads to rest.
+
+use std::collections::BTreeMap;
+
+use berth_domain::{
+    Bytes, ClusterId, DesiredAction, DesiredGpu, DesiredSlot, DeviceUuid, Epoch, FailureReason, Generation, Millicores,
+    ModelName, RuntimeName, SlotId, Span, Timestamp,
+};
+use uuid::Uuid;
+
+use super::{Action, DeviceSeen, End, Health, Kept, Life, Patience, Seen, Wish, World, reconcile};
+use crate::process::ProcessId;
+
+const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+fn id(number: u128) -> SlotId {
+    SlotId::new(Uuid::from_u128(number))
+}
+
+fn cluster(number: u128) -> ClusterId {
+    ClusterId::new(Uuid::from_u128(number))
+}
+
+fn slot(number: u128, action: DesiredAction, gpu: &str, gib: u64) -> DesiredSlot {
+    DesiredSlot {
+        id: id(number),
+        generation: Generation::new(1),
+        action,
+        model: ModelName::new("m").unwrap(),
+        runtime: RuntimeName::new("r").unwrap(),
+        args: Vec::new(),
+        gpus: vec![DesiredGpu { uuid: DeviceUuid::new(gpu).unwrap(), memory_bytes: Bytes::gib(gib) }],
+        cpu_millicores: Millicores::ZERO,
+        ram_bytes: Bytes::ZERO,
+        concurrency: 1,
+    }
+}
+
+fn process() -> ProcessId {
+    ProcessId::of(std::process::id()).unwrap()
+}
+
+/// A machine to reconcile in.
+#[derive(Clone)]
+struct Bench {
+    wish: Option<Wish>,
+    kept: BTreeMap<SlotId, Kept>,
+    seen: BTreeMap<SlotId, Seen>,
+    devices: Vec<DeviceSeen>,
+    obeys: Option<(ClusterId, Epoch)>,
+    now: Timestamp,
+}
+
+impl Bench {
+    fn new(wanted: Vec<DesiredSlot>) -> Self {
+        let device = |name: &str| DeviceSeen { uuid: DeviceUuid::new(name).unwrap(), free: Some(Bytes::gib(80)) };
+        Self {
+            wish: Some(Wish { cluster: cluster(1), epoch: Epoch::new(3), slots: wanted }),
+            kept: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            devices: vec![device("GPU-a"), device("GPU-b")],
+            obeys: Some((cluster(1), Epoch::new(3))),
+            now: NOW,
+        }
+    }
+
+    fn keep(mut self, slot: DesiredSlot, life: Life) -> Self {
+        self.kept.insert(slot.id, Kept { slot, life });
+        self
+    }
+
+    fn see(mut self, number: u128, seen: Seen) -> Self {
+        self.seen.insert(id(number), seen);
+        self
+    }
+
+    fn actions(&self) -> Vec<Action> {
+        reconcile(&World {
+            now: self.now,
+            wish: self.wish.as_ref(),
+            kept: &self.kept,
+            seen: &self.seen,
+            devices: &self.devices,
+            obeys: self.obeys,
+            patience: Patience::default(),
+        })
+    }
+}
+
+fn started(ready: bool) -> Life {
+    Life::Started { process: process(), port: Some(1), at: NOW, ready }
+}
+
+fn alive(health: Health) -> Seen {
+    Seen { tree: vec![process()], ended: None, health, on_driver: Vec::new() }
+}
+
+const RUN: DesiredAction = DesiredAction::Run;
+const STOP: DesiredAction = DesiredAction::Stop;
+
+#[test]
+fn what_should_run_is_started_once() {
+    let bench = Bench::new(vec![slot(1, RUN, "GPU-a", 40)]);
+    assert_eq!(bench.actions(), vec![Action::Start(Box::new(slot(1, RUN, "GPU-a", 40)))]);
+    let bench = bench.keep(slot(1, RUN, "GPU-a", 40), started(false)).see(1, alive(Health::Pending));
+    assert_eq!(bench.actions(), vec![], "n8: the same desired state twice is one process");
+}
+
+#[test]
+fn one_start_at_a_time_on_a_device_and_at_once_on_others() {
+    let wanted = vec![slot(1, RUN, "GPU-a", 10), slot(2, RUN, "GPU-a", 10), slot(3, RUN, "GPU-b", 10)];
+    let bench = Bench::new(wanted.clone());
+    let starts = |actions: Vec<Action>| -> Vec<SlotId> {
+        let id = |action| if let Action::Start(slot) = action { Some(slot.id) } else { None };
+        actions.into_iter().filter_map(id).collect()
+    };
+    assert_eq!(starts(bench.actions()), vec![id(1), id(3)]);
+    let bench = bench.keep(wanted[0].clone(), started(false)).see(1, alive(Health::Ready));
+    assert_eq!(bench.actions()[0], Action::Ready(id(1)));
+    assert_eq!(starts(bench.actions()), vec![id(2), id(3)], "the first is ready: the second may start");
+}
+
+#[test]
+fn n15_too_little_free_memory_is_refused_and_a_silent_driver_is_waited_for() {
+    let mut bench = Bench::new(vec![slot(1, RUN, "GPU-a", 40)]);
+    bench.devices[0].free = Some(Bytes::gib(39));
+    assert_eq!(bench.actions(), vec![Action::Refuse(Box::new(slot(1, RUN, "GPU-a", 40)))]);
+    bench.devices[0].free = None;
+    assert_eq!(bench.actions(), vec![]);
+}
+
+#[test]
+fn a_stop_asks_then_forces_then_waits_for_the_driver() {
+    let wanted = slot(1, STOP, "GPU-a", 40);
+    let mut bench = Bench::new(vec![wanted.clone()]).keep(wanted.clone(), started(true)).see(1, alive(Health::Ready));
+    assert_eq!(bench.actions(), vec![Action::Term(id(1), End::Asked)]);
+
+    bench = bench.keep(wanted.clone(), Life::Ending { since: NOW, killed: false, why: End::Asked });
+    assert_eq!(bench.actions(), vec![], "its grace is not over");
+    bench.now = NOW.after(Span::from_secs(10));
+    assert_eq!(bench.actions(), vec![Action::Kill(id(1))]);
+
+    bench = bench.keep(wanted.clone(), Life::Ending { since: NOW, killed: true, why: End::Asked });
+    assert_eq!(bench.actions(), vec![Action::Kill(id(1))], "n10: a tree may grow while it is felled");
+    bench.now = NOW.after(Span::from_secs(60));
+    assert_eq!(bench.actions(), vec![Action::GiveUp(id(1))], "n10: unkillable");
+
+    bench = bench.see(1, Seen::default());
+    assert_eq!(bench.actions(), vec![Action::TreeGone(id(1), End::Asked)]);
+    bench = bench.keep(wanted, Life::TreeGone { since: bench_now(&bench), why: End::Asked });
+    let on_driver = vec![DeviceUuid::new("GPU-a").unwrap()];
+    bench = bench.see(1, Seen { on_driver, ..Seen::default() });
+    assert_eq!(bench.actions(), vec![], "r6: the driver still lists a pid: not yet proof");
+    bench = bench.see(1, Seen::default());
+    assert_eq!(bench.actions(), vec![Action::Gone(id(1))]);
+}
+
+fn bench_now(bench: &Bench) -> Timestamp {
+    bench.now
+}
+
+#[test]
+fn what_ended_by_itself_is_felled_whole_and_told() {
+    let wanted = slot(1, RUN, "GPU-a", 40);
+    let bench = Bench::new(vec![wanted.clone()]).keep(wanted.clone(), started(true));
+    let crash = End::Failed(FailureReason::Crashed);
+    let orphaned = Seen { ended: Some(crash), ..alive(Health::Ready) };
+    assert_eq!(bench.clone().see(1, orphaned).actions(), vec![Action::Term(id(1), crash)], "its children live on");
+    let gone = Seen { ended: Some(End::Exited(0)), ..Seen::default() };
+    assert_eq!(bench.clone().see(1, gone).actions(), vec![Action::TreeGone(id(1), End::Exited(0))]);
+    let hung = alive(Health::Failed(FailureReason::NeverReady));
+    assert_eq!(bench.see(1, hung).actions(), vec![Action::Term(id(1), End::Failed(FailureReason::NeverReady))]);
+}
+
+#[test]
+fn a_slot_that_is_not_mentioned_is_kept() {
+    let bench = Bench::new(Vec::new()).keep(slot(1, RUN, "GPU-a", 40), started(true)).see(1, alive(Health::Ready));
+    assert_eq!(bench.actions(), vec![]);
+}
+
+#[test]
+fn what_is_gone_is_said_until_the_server_has_heard_it() {
+    let row = slot(1, STOP, "GPU-a", 40);
+    let gone = Life::Gone { why: End::Asked, told_why: true };
+    let mentioned = Bench::new(vec![row.clone()]).keep(row.clone(), gone.clone());
+    assert_eq!(mentioned.actions(), vec![], "the server still asks");
+    let heard = Bench::new(Vec::new()).keep(row, gone);
+    assert_eq!(heard.actions(), vec![Action::Forget(id(1))]);
+}
+
+#[test]
+fn n17_another_cluster_and_an_older_epoch_change_nothing() {
+    let wanted = vec![slot(1, STOP, "GPU-a", 40), slot(2, RUN, "GPU-b", 10)];
+    let bench = Bench::new(wanted).keep(slot(1, RUN, "GPU-a", 40), started(true)).see(1, alive(Health::Ready));
+    let mut other = bench.clone();
+    other.obeys = Some((cluster(2), Epoch::new(1)));
+    assert_eq!(other.actions(), vec![]);
+    let mut older = bench.clone();
+    older.obeys = Some((cluster(1), Epoch::new(4)));
+    assert_eq!(older.actions(), vec![]);
+    assert_eq!(bench.actions().len(), 2, "and otherwise it would");
+}
+
+#[test]
+fn a_newer_generation_waits_for_the_end_of_the_older_and_an_older_one_is_ignored() {
+    let newer = DesiredSlot { generation: Generation::new(2), ..slot(1, RUN, "GPU-a", 40) };
+    let bench = Bench::new(vec![newer.clone()]).keep(slot(1, RUN, "GPU-a", 40), started(true)).see(1, alive(Health::Ready));
+    assert_eq!(bench.actions(), vec![Action::Term(id(1), End::Asked)]);
+    let over = Life::Gone { why: End::Asked, told_why: true };
+    let bench = bench.keep(slot(1, RUN, "GPU-a", 40), over);
+    assert_eq!(bench.actions(), vec![Action::Start(Box::new(newer.clone()))]);
+    let late = Bench::new(vec![slot(1, STOP, "GPU-a", 40)]).keep(newer, started(true)).see(1, alive(Health::Ready));
+    assert_eq!(late.actions(), vec![], "r5: words about an older generation change nothing");
+}
+
+#[test]
+fn a_slot_that_nobody_has_on_record_is_looked_for() {
+    let bench = Bench::new(vec![slot(1, STOP, "GPU-a", 40)]);
+    assert_eq!(bench.actions(), vec![Action::LookFor(Box::new(slot(1, STOP, "GPU-a", 40)))]);
+}
