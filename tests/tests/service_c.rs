@@ -192,7 +192,7 @@ fn c4_a_storm_leaves_every_ledger_the_fold_of_its_claims() {
         });
         let storm = Storm(&storms);
         let told = at_once(1..=GATEWAYS, |number| {
-            let dice = Dice(number * 0x9E37_79B9_7F4A_7C15);
+            let dice = Dice(number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
             let mut gateway = Gateway { api: &api, dice, hands: VecDeque::new(), told: BTreeMap::new() };
             for _ in 0..EACH {
                 gateway.submit();

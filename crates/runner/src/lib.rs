@@ -6,7 +6,8 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`inventory`] | what the machine has: GPUs through NVML (or simulated), CPU and RAM, machine and boot |
-//! | `processes` (later) | starting, watching and ending process trees; their ports, environment, health and logs |
+//! | [`runtime`] | how a slot becomes a command: templates of the agent's own configuration |
+//! | [`process`] | starting, watching and ending process trees; their ports, health and logs |
 //! | `reconcile` (later) | a pure step: desired, observed and own record in, actions out; no I/O, time is an argument |
 //! | `report` (later) | what the server is told, and the shell that carries reports and desired slots to and fro |
 //!
@@ -14,3 +15,5 @@
 //! comes over the network is run by a shell, and a driver that does not answer stops nothing but the answer.
 
 pub mod inventory;
+pub mod process;
+pub mod runtime;

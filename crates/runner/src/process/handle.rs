@@ -93,8 +93,7 @@ impl Process {
     pub async fn exited(&self) -> Exit {
         // For kernels without descriptors of processes, and for a descriptor that cannot be waited for.
         const POLL: Duration = Duration::from_millis(50);
-        let watch = self.descriptor.as_ref().and_then(|descriptor| descriptor.try_clone().ok());
-        let watch = watch.and_then(|descriptor| AsyncFd::with_interest(descriptor, Interest::READABLE).ok());
+        let watch = self.descriptor.as_ref().and_then(|descriptor| readable(descriptor.try_clone().ok()?));
         loop {
             if let Some(exit) = self.poll_exit() {
                 return exit;
@@ -113,17 +112,20 @@ impl Process {
     fn ask(&self) -> Option<Exit> {
         let pid = signal::pid(self.id.pid)?;
         let target = self.descriptor.as_ref().map_or(WaitId::Pid(pid), |descriptor| WaitId::PidFd(descriptor.as_fd()));
-        match waitid(target, WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
+        let seen = match waitid(target, WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
+            Ok(None) => return None,
             Ok(Some(status)) => {
                 let code = status.exit_status().map(Exit::Code);
-                code.or_else(|| status.terminating_signal().map(Exit::Signal)).or(Some(Exit::Unknown))
+                code.or_else(|| status.terminating_signal().map(Exit::Signal)).unwrap_or(Exit::Unknown)
             }
-            Ok(None) => None,
             // Not a child of this agent.
-            Err(_) => match self.id.liveness() {
-                Ok(Liveness::Gone) => Some(self.exit_file.as_deref().map_or(Exit::Unknown, read_exit_file)),
-                _ => None,
-            },
+            Err(_) if matches!(self.id.liveness(), Ok(Liveness::Gone)) => Exit::Unknown,
+            Err(_) => return None,
+        };
+        // What a keeper noted is how the program ended; what is seen is how the keeper did.
+        match self.exit_file.as_deref().map_or(Exit::Unknown, read_exit_file) {
+            Exit::Unknown => Some(seen),
+            noted => Some(noted),
         }
     }
 
@@ -139,6 +141,11 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.forget();
     }
+}
+
+#[expect(deprecated, reason = "its successor is unsafe; an owned descriptor keeps what that asks for")]
+fn readable(descriptor: OwnedFd) -> Option<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(descriptor, Interest::READABLE).ok()
 }
 
 /// A descriptor of whoever has that pid; nothing where the kernel has none, or where there is nobody.

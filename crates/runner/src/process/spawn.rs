@@ -84,14 +84,14 @@ type Reply = mpsc::SyncSender<Result<Process, SpawnError>>;
 /// Starts processes. When it is dropped its thread ends, which is the agent's death to slots that die with it.
 #[derive(Debug)]
 pub struct Spawner {
-    requests: mpsc::Sender<(Box<Order>, Reply)>,
+    requests: mpsc::Sender<(Box<Task>, Reply)>,
     options: SpawnOptions,
     children: Children,
 }
 
 /// All that the thread needs to know.
 #[derive(Debug)]
-struct Order {
+struct Task {
     argv: Vec<OsString>,
     launch: Launch,
     stdout: Stdio,
@@ -109,13 +109,13 @@ impl Spawner {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         set_child_subreaper(Some(rustix::process::getpid()))?;
-        let (requests, inbox) = mpsc::channel::<(Box<Order>, Reply)>();
+        let (requests, inbox) = mpsc::channel::<(Box<Task>, Reply)>();
         let children = Children::default();
         let watched = children.clone();
         thread::Builder::new().name("spawner".into()).spawn(move || {
-            for (order, reply) in inbox {
+            for (task, reply) in inbox {
                 // Who asked may have given up; then the process is reaped like any other.
-                let _ = reply.send(spawn(*order, &watched));
+                let _ = reply.send(spawn(*task, &watched));
             }
         })?;
         Ok(Self { requests, options, children })
@@ -123,10 +123,10 @@ impl Spawner {
 
     /// Starts a slot's first process, its output going to its log. Takes as long as a fork (about a millisecond).
     pub fn spawn(&self, launch: &Launch, log: &SlotLog) -> Result<Process, SpawnError> {
-        let order = self.order(launch, log)?;
+        let task = self.task(launch, log)?;
         let (reply, answer) = mpsc::sync_channel(1);
         let gone = || SpawnError::Watch(io::Error::other("the thread that starts processes has ended"));
-        self.requests.send((Box::new(order), reply)).map_err(|_| gone())?;
+        self.requests.send((Box::new(task), reply)).map_err(|_| gone())?;
         answer.recv().map_err(|_| gone())?
     }
 
@@ -141,7 +141,13 @@ impl Spawner {
         self.children.reap(table, Instant::now())
     }
 
-    fn order(&self, launch: &Launch, log: &SlotLog) -> Result<Order, SpawnError> {
+    /// Whether somebody has to stay beside a job and note how it ended: it may outlive the agent.
+    fn keeps_status(&self, launch: &Launch) -> bool {
+        let outlives = self.options.on_agent_exit == OnAgentExit::Keep;
+        launch.kind == RuntimeKind::Job && outlives && self.options.trampoline.is_some()
+    }
+
+    fn task(&self, launch: &Launch, log: &SlotLog) -> Result<Task, SpawnError> {
         if launch.argv.is_empty() {
             return Err(SpawnError::NoProgram);
         }
@@ -150,8 +156,10 @@ impl Spawner {
             cgroup.create().map_err(|error| SpawnError::Cgroup { path: cgroup.path().to_owned(), error })?;
         }
         let (stdout, stderr) = log.stdio().map_err(SpawnError::Log)?;
-        let keeps = launch.kind == RuntimeKind::Job && self.options.trampoline.is_some();
-        let exit_file = keeps.then(|| log.exit_file());
+        let exit_file = self.keeps_status(launch).then(|| log.exit_file());
+        if let Some(path) = &exit_file {
+            let _ = std::fs::remove_file(path);
+        }
         let argv = match &self.options.trampoline {
             None => launch.argv.clone(),
             Some(prefix) => {
@@ -167,26 +175,26 @@ impl Spawner {
         let own_group = self.options.trampoline.is_none();
         // The trampoline enters the cgroup by itself, before it can have children.
         let cgroup = cgroup.filter(|_| own_group);
-        Ok(Order { argv, launch: launch.clone(), stdout, stderr, own_group, cgroup, exit_file })
+        Ok(Task { argv, launch: launch.clone(), stdout, stderr, own_group, cgroup, exit_file })
     }
 }
 
-fn spawn(order: Order, children: &Children) -> Result<Process, SpawnError> {
-    let (program, args) = order.argv.split_first().ok_or(SpawnError::NoProgram)?;
+fn spawn(task: Task, children: &Children) -> Result<Process, SpawnError> {
+    let (program, args) = task.argv.split_first().ok_or(SpawnError::NoProgram)?;
     let mut command = Command::new(program);
-    command.args(args).env_clear().envs(&order.launch.env);
-    command.stdin(Stdio::null()).stdout(order.stdout).stderr(order.stderr);
-    if order.own_group {
+    command.args(args).env_clear().envs(&task.launch.env);
+    command.stdin(Stdio::null()).stdout(task.stdout).stderr(task.stderr);
+    if task.own_group {
         command.process_group(0);
     }
-    if let Some(dir) = &order.launch.dir {
+    if let Some(dir) = &task.launch.dir {
         command.current_dir(dir);
     }
     let child = command.spawn().map_err(|error| SpawnError::Program { program: program.clone(), error })?;
     let pid = child.id();
     children.watch(pid);
-    let process = Process::started(pid, order.exit_file, children.clone());
-    let process = process.and_then(|process| match &order.cgroup {
+    let process = Process::started(pid, task.exit_file, children.clone());
+    let process = process.and_then(|process| match &task.cgroup {
         Some(cgroup) => cgroup.add(pid).map(|()| process),
         None => Ok(process),
     });

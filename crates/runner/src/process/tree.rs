@@ -125,10 +125,12 @@ impl Tree {
     fn settle(&mut self, table: &ProcessTable, belongs: impl Fn(&Row) -> bool) -> io::Result<()> {
         let spared = table.lineage(std::process::id());
         self.drop_empty_circles(table);
+        let could = |row: &&Row| self.could_belong(row) && !spared.contains(&row.pid);
+        let candidates: Vec<&Row> = table.rows().filter(could).collect();
         let mut alive: BTreeMap<u32, ProcessId> = BTreeMap::new();
         loop {
             let mut grown = false;
-            for row in table.rows().filter(|row| self.could_belong(row) && !spared.contains(&row.pid)) {
+            for &row in &candidates {
                 let is_new = !alive.contains_key(&row.pid);
                 let led = self.circles.contains_key(&row.session) || self.circles.contains_key(&row.group);
                 if is_new && (self.has(row) || alive.contains_key(&row.parent) || led || belongs(row)) {

@@ -100,9 +100,12 @@ mod tests {
     #[test]
     fn a_reserved_option_is_found_in_every_spelling() {
         const OPTION: &str = "--gpu-memory-utilization";
-        for spelling in
-            ["--gpu-memory-utilization", "--gpu_memory_utilization", "--gpu-memory-util", "--gpu-memory-utilization=0.9"]
-        {
+        for spelling in [
+            "--gpu-memory-utilization",
+            "--gpu_memory_utilization",
+            "--gpu-memory-util",
+            "--gpu-memory-utilization=0.9",
+        ] {
             assert!(conflict(&[spelling, "0.9"], OPTION, None).is_some(), "{spelling} went through");
         }
         assert_eq!(conflict(&["--gpu-memory-utilization-limit", "--max-model-len", "9"], OPTION, None), None);

@@ -18,9 +18,8 @@ pub(super) fn builtin(name: &str) -> Option<RuntimeConfig> {
 pub(super) const NAMES: [&str; 3] = ["llama-server", "ollama", "vllm"];
 
 /// Passed to every program, if the agent has them.
-pub(super) const ENV_PASS: [&str; 11] = [
-    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE",
-];
+pub(super) const ENV_PASS: [&str; 11] =
+    ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE"];
 
 fn texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|&text| text.to_owned()).collect()
@@ -41,14 +40,31 @@ fn server(command: &[&str], health: &str) -> RuntimeConfig {
 /// another, or more GPUs, or that come from a file, are not a model's to state.
 fn vllm() -> RuntimeConfig {
     let command = [
-        "vllm", "serve", "{model}", "--host", "{bind}", "--port", "{port}", "--gpu-memory-utilization",
-        "{utilization}", "--tensor-parallel-size", "{gpu_count}", "{args}",
+        "vllm",
+        "serve",
+        "{model}",
+        "--host",
+        "{bind}",
+        "--port",
+        "{port}",
+        "--gpu-memory-utilization",
+        "{utilization}",
+        "--tensor-parallel-size",
+        "{gpu_count}",
+        "{args}",
     ];
     RuntimeConfig {
         env_pass: texts(&["HF_HOME", "HF_TOKEN", "HF_HUB_OFFLINE", "HF_ENDPOINT", "VLLM_CACHE_ROOT"]),
         reserved: texts(&[
-            "-tp", "--pipeline-parallel-size", "-pp", "--data-parallel-size", "-dp", "--kv-cache-memory-bytes",
-            "--num-gpu-blocks-override", "--config", "--uds",
+            "-tp",
+            "--pipeline-parallel-size",
+            "-pp",
+            "--data-parallel-size",
+            "-dp",
+            "--kv-cache-memory-bytes",
+            "--num-gpu-blocks-override",
+            "--config",
+            "--uds",
         ]),
         stop_grace: Some(Span::from_secs(30)),
         ..server(&command, "/health")
@@ -78,8 +94,18 @@ fn ollama() -> RuntimeConfig {
 /// there replaces the defaults before it.
 fn llama_server() -> RuntimeConfig {
     let command = [
-        "llama-server", "--host", "{bind}", "--port", "{port}", "--alias", "{model}", "--parallel", "{concurrency}",
-        "--n-gpu-layers", "999", "{args}",
+        "llama-server",
+        "--host",
+        "{bind}",
+        "--port",
+        "{port}",
+        "--alias",
+        "{model}",
+        "--parallel",
+        "{concurrency}",
+        "--n-gpu-layers",
+        "999",
+        "{args}",
     ];
     RuntimeConfig {
         env_pass: texts(&["LLAMA_CACHE", "HF_TOKEN"]),

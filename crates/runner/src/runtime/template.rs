@@ -57,7 +57,10 @@ impl Variable {
             "concurrency" => Self::Concurrency,
             _ => {
                 let options: Vec<String> = name.strip_prefix("arg:")?.split('|').map(str::to_owned).collect();
-                options.iter().all(|option| option.len() > 1 && option.starts_with('-')).then_some(Self::Arg(options))?
+                options
+                    .iter()
+                    .all(|option| option.len() > 1 && option.starts_with('-'))
+                    .then_some(Self::Arg(options))?
             }
         })
     }
@@ -130,8 +133,7 @@ impl Template {
                 if name == "args" {
                     return Err(TemplateError::ArgsInside(text.to_owned()));
                 }
-                let variable =
-                    Variable::parse(name).ok_or_else(|| TemplateError::UnknownVariable(name.to_owned()))?;
+                let variable = Variable::parse(name).ok_or_else(|| TemplateError::UnknownVariable(name.to_owned()))?;
                 if !plain.is_empty() {
                     pieces.push(Piece::Text(std::mem::take(&mut plain)));
                 }

@@ -1,0 +1,149 @@
+//! Why a slot came to its end: from how it ended and from what it last said.
+//!
+//! Programs say it in their own words; these are words that they really say. The last line that says something known
+//! counts, since what caused an end is followed by other failures, and what was only a warning came long before.
+
+use berth_domain::FailureReason;
+
+use super::handle::Exit;
+
+/// What is known of an end that nobody asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Death<'a> {
+    /// How the first process ended.
+    pub exit: Exit,
+    /// The end of its log.
+    pub log: &'a [u8],
+    /// How often the kernel ended somebody in its cgroup for want of memory.
+    pub oom_kills: u64,
+}
+
+/// So much of a log is looked at.
+const LOOKED_AT: usize = 16 << 10;
+
+/// All of these in one line, in lower case, mean the reason.
+const WORDS: [(&[&str], FailureReason); 27] = [
+    (&["out of memory"], FailureReason::OutOfMemory),
+    (&["outofmemory"], FailureReason::OutOfMemory),
+    (&["out_of_memory"], FailureReason::OutOfMemory),
+    (&["cudaerrormemoryallocation"], FailureReason::OutOfMemory),
+    (&["cannot allocate memory"], FailureReason::OutOfMemory),
+    (&["std::bad_alloc"], FailureReason::OutOfMemory),
+    (&["memoryerror"], FailureReason::OutOfMemory),
+    (&["failed to allocate", "buffer"], FailureReason::OutOfMemory),
+    (&["unable to allocate", "buffer"], FailureReason::OutOfMemory),
+    (&["no available memory for the cache blocks"], FailureReason::OutOfMemory),
+    (&["free memory on device", "less than desired"], FailureReason::OutOfMemory),
+    (&["requires more system memory"], FailureReason::OutOfMemory),
+    (&["address already in use"], FailureReason::PortTaken),
+    (&["eaddrinuse"], FailureReason::PortTaken),
+    (&["couldn't bind", "port"], FailureReason::PortTaken),
+    (&["not a valid model identifier"], FailureReason::ModelMissing),
+    (&["repository not found"], FailureReason::ModelMissing),
+    (&["repositorynotfounderror"], FailureReason::ModelMissing),
+    (&["does not appear to have a file named"], FailureReason::ModelMissing),
+    (&["failed to open gguf"], FailureReason::ModelMissing),
+    (&["no such file", "model"], FailureReason::ModelMissing),
+    (&["no such file", ".gguf"], FailureReason::ModelMissing),
+    (&["no such file", ".safetensors"], FailureReason::ModelMissing),
+    (&["model", "not found"], FailureReason::ModelMissing),
+    (&["fallen off the bus"], FailureReason::DeviceLost),
+    (&["uncorrectable ecc error"], FailureReason::DeviceLost),
+    (&["no cuda gpus are available"], FailureReason::DeviceLost),
+];
+
+/// The reason. [`FailureReason::Crashed`] where nothing says more.
+#[must_use]
+pub fn classify(death: &Death<'_>) -> FailureReason {
+    if death.oom_kills > 0 {
+        return FailureReason::OutOfMemory;
+    }
+    // As shells have it, and the trampoline: not there, and cannot be run.
+    if matches!(death.exit, Exit::Code(126 | 127)) {
+        return FailureReason::BadBinary;
+    }
+    let end = &death.log[death.log.len().saturating_sub(LOOKED_AT)..];
+    let text = String::from_utf8_lossy(end).to_lowercase();
+    text.lines().rev().find_map(said).unwrap_or(FailureReason::Crashed)
+}
+
+fn said(line: &str) -> Option<FailureReason> {
+    let means = |words: &[&str]| words.iter().all(|word| line.contains(word));
+    // A Python module is not a model.
+    let line_is_about_code = line.contains("modulenotfounderror") || line.contains("importerror");
+    WORDS.iter().find(|(words, _)| !line_is_about_code && means(words)).map(|(_, reason)| *reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(exit: Exit, log: &str) -> FailureReason {
+        classify(&Death { exit, log: log.as_bytes(), oom_kills: 0 })
+    }
+
+    #[test]
+    fn n9_the_words_of_real_programs_are_understood() {
+        use FailureReason::{BadBinary, Crashed, DeviceLost, ModelMissing, OutOfMemory, PortTaken};
+        for (log, expected) in [
+            (
+                "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB",
+                OutOfMemory,
+            ),
+            (
+                "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 4096.00 MiB on device 0: cudaMalloc failed: out of memory",
+                OutOfMemory,
+            ),
+            ("llama_kv_cache_init: failed to allocate buffer for kv cache", OutOfMemory),
+            (
+                "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.",
+                OutOfMemory,
+            ),
+            (
+                "ValueError: Free memory on device (10.2/79.15 GiB) on startup is less than desired GPU memory utilization (0.9, 71.24 GiB).",
+                OutOfMemory,
+            ),
+            ("terminate called after throwing an instance of 'std::bad_alloc'", OutOfMemory),
+            ("OSError: [Errno 12] Cannot allocate memory", OutOfMemory),
+            ("Error: listen tcp 127.0.0.1:11434: bind: address already in use", PortTaken),
+            (
+                "OSError: [Errno 98] error while attempting to bind on address ('127.0.0.1', 8000): address already in use",
+                PortTaken,
+            ),
+            ("main: couldn't bind HTTP server socket, hostname: 127.0.0.1, port: 8080", PortTaken),
+            (
+                "OSError: nope/nope is not a local folder and is not a valid model identifier listed on 'https://huggingface.co/models'",
+                ModelMissing,
+            ),
+            ("gguf_init_from_file: failed to open GGUF file 'missing.gguf'", ModelMissing),
+            ("error: unable to read model: open /models/x.gguf: No such file or directory", ModelMissing),
+            ("Error: model 'qwen3:8b' not found", ModelMissing),
+            ("OSError: nope does not appear to have a file named config.json.", ModelMissing),
+            ("RuntimeError: No CUDA GPUs are available", DeviceLost),
+            ("ModuleNotFoundError: No module named 'model_utils' not found", Crashed),
+            ("Segmentation fault", Crashed),
+            ("", Crashed),
+        ] {
+            assert_eq!(reason(Exit::Code(1), log), expected, "{log}");
+        }
+        assert_eq!(reason(Exit::Code(127), "berth: cannot run \"vllm\": No such file or directory"), BadBinary);
+        assert_eq!(reason(Exit::Code(126), "berth: cannot run \"vllm\": Permission denied"), BadBinary);
+    }
+
+    #[test]
+    fn the_cause_is_found_above_what_it_caused_and_below_old_warnings() {
+        let log = "WARNING: out of memory, retrying\nloaded\nOSError: [Errno 98] Address already in use\nTraceback\n\
+                   RuntimeError: Engine core initialization failed. See root cause above.\n";
+        assert_eq!(reason(Exit::Code(1), log), FailureReason::PortTaken);
+        let long_ago = format!("out of memory\n{}", "x\n".repeat(LOOKED_AT));
+        assert_eq!(reason(Exit::Code(1), &long_ago), FailureReason::Crashed);
+    }
+
+    #[test]
+    fn what_the_kernel_did_counts_more_than_words_and_bytes_need_not_be_text() {
+        let log = [0xff, 0xfe, b'\n', 0];
+        let death = Death { exit: Exit::Signal(9), log: &log, oom_kills: 1 };
+        assert_eq!(classify(&death), FailureReason::OutOfMemory);
+        assert_eq!(classify(&Death { oom_kills: 0, ..death }), FailureReason::Crashed);
+    }
+}

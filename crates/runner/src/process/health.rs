@@ -1,0 +1,200 @@
+//! Whether a slot serves, as a matter of time and of answers. Pure: it asks nobody.
+
+use berth_domain::{Span, Timestamp};
+
+use crate::runtime::{Launch, Live, Ready};
+
+/// What came of asking a program for its health.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probed {
+    /// It says yes.
+    Healthy,
+    /// It answers, but not with yes.
+    Unhealthy,
+    /// It does not answer.
+    Silent,
+}
+
+/// What an answer, or the lack of one, has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HealthChange {
+    /// It serves.
+    Ready,
+    /// It had its time and does not serve.
+    NeverReady,
+    /// It served and does no longer.
+    Dead,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Starting,
+    Ready { failures: u32 },
+    Over,
+}
+
+/// The health of one slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthState {
+    ready: Option<Ready>,
+    live: Option<Live>,
+    started: Timestamp,
+    next: Timestamp,
+    phase: Phase,
+}
+
+impl HealthState {
+    /// The first question comes at once, the next ones soon after.
+    const SHORTEST: Span = Span::from_millis(5);
+
+    /// A program that was started now.
+    #[must_use]
+    pub fn starting(launch: &Launch, now: Timestamp) -> Self {
+        Self { ready: launch.ready.clone(), live: launch.live.clone(), started: now, next: now, phase: Phase::Starting }
+    }
+
+    /// An adopted program that is known to have served.
+    #[must_use]
+    pub fn serving(launch: &Launch, now: Timestamp) -> Self {
+        Self { phase: Phase::Ready { failures: 0 }, ..Self::starting(launch, now) }
+    }
+
+    /// Whether it serves, as far as is known.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        matches!(self.phase, Phase::Ready { .. })
+    }
+
+    /// When to look again: for a question or for a deadline. Nothing, if nothing will change by itself.
+    #[must_use]
+    pub fn next(&self) -> Option<Timestamp> {
+        match (self.phase, &self.ready, &self.live) {
+            (Phase::Starting, Some(ready), _) => Some(self.next.min(self.started.after(ready.deadline))),
+            (Phase::Starting, None, _) => Some(self.started),
+            (Phase::Ready { .. }, _, Some(_)) => Some(self.next),
+            (Phase::Ready { .. }, _, None) | (Phase::Over, ..) => None,
+        }
+    }
+
+    /// The path to ask now, if it is time. Whoever asks does so once, and tells the answer to [`HealthState::observe`].
+    pub fn due(&mut self, now: Timestamp) -> Option<String> {
+        if now < self.next {
+            return None;
+        }
+        let (path, pause) = match (self.phase, &self.ready, &self.live) {
+            // A program that starts fast is asked often; one that takes minutes is not.
+            (Phase::Starting, Some(ready), _) => {
+                let eighth = Span::from_millis(now.since(self.started).millis() / 8);
+                (&ready.path, eighth.max(Self::SHORTEST).min(ready.every))
+            }
+            (Phase::Ready { .. }, _, Some(live)) => (&live.path, live.every),
+            _ => return None,
+        };
+        let path = path.clone();
+        self.next = now.after(pause);
+        Some(path)
+    }
+
+    /// What time alone has changed: a deadline that has passed, or a program that needs no more than to run.
+    pub fn tick(&mut self, now: Timestamp) -> Option<HealthChange> {
+        match (self.phase, &self.ready) {
+            (Phase::Starting, None) => Some(self.enter_ready(now)),
+            (Phase::Starting, Some(ready)) if now >= self.started.after(ready.deadline) => {
+                self.phase = Phase::Over;
+                Some(HealthChange::NeverReady)
+            }
+            _ => None,
+        }
+    }
+
+    /// What an answer has changed.
+    pub fn observe(&mut self, now: Timestamp, probed: Probed) -> Option<HealthChange> {
+        match (&mut self.phase, probed) {
+            (Phase::Starting, Probed::Healthy) => Some(self.enter_ready(now)),
+            (Phase::Starting, _) => self.tick(now),
+            (Phase::Ready { failures }, Probed::Healthy) => {
+                *failures = 0;
+                None
+            }
+            (Phase::Ready { failures }, _) => {
+                *failures += 1;
+                let limit = self.live.as_ref().map_or(u32::MAX, |live| live.failures.max(1));
+                (*failures >= limit).then(|| {
+                    self.phase = Phase::Over;
+                    HealthChange::Dead
+                })
+            }
+            (Phase::Over, _) => None,
+        }
+    }
+
+    fn enter_ready(&mut self, now: Timestamp) -> HealthChange {
+        self.phase = Phase::Ready { failures: 0 };
+        self.next = self.live.as_ref().map_or(now, |live| now.after(live.every));
+        HealthChange::Ready
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(millis)
+    }
+
+    fn state(ready: Option<Ready>, live: Option<Live>) -> HealthState {
+        HealthState { ready, live, started: at(0), next: at(0), phase: Phase::Starting }
+    }
+
+    fn ready() -> Option<Ready> {
+        Some(Ready { path: "/r".into(), every: Span::from_millis(200), deadline: Span::from_secs(10) })
+    }
+
+    fn live() -> Option<Live> {
+        Some(Live { path: "/l".into(), every: Span::from_secs(5), failures: 3 })
+    }
+
+    #[test]
+    fn a_fast_start_is_seen_fast_and_a_slow_one_is_not_pestered() {
+        let mut health = state(ready(), None);
+        let mut asked = Vec::new();
+        for now in 0..4000 {
+            if health.due(at(now)).is_some() {
+                asked.push(now);
+            }
+        }
+        assert_eq!(asked[..4], [0, 5, 10, 15]);
+        assert!(asked.windows(2).all(|pair| pair[1] - pair[0] <= (pair[0] / 8).clamp(5, 200)), "{asked:?}");
+        assert_eq!(asked[asked.len() - 1] - asked[asked.len() - 2], 200);
+    }
+
+    #[test]
+    fn n9_health_that_is_never_green_ends_at_the_deadline_even_if_no_answer_comes() {
+        let mut health = state(ready(), None);
+        assert_eq!(health.observe(at(9_999), Probed::Silent), None);
+        assert_eq!(health.tick(at(10_000)), Some(HealthChange::NeverReady));
+        assert_eq!(health.observe(at(10_001), Probed::Healthy), None, "it is over");
+        assert_eq!(health.next(), None);
+    }
+
+    #[test]
+    fn one_bad_answer_is_no_death_and_a_good_one_makes_up_for_two() {
+        let mut health = state(ready(), live());
+        assert_eq!(health.observe(at(100), Probed::Healthy), Some(HealthChange::Ready));
+        assert_eq!(health.next(), Some(at(5_100)));
+        assert_eq!(health.due(at(5_100)).as_deref(), Some("/l"));
+        for probed in [Probed::Silent, Probed::Unhealthy, Probed::Healthy, Probed::Silent, Probed::Silent] {
+            assert_eq!(health.observe(at(6_000), probed), None);
+        }
+        assert_eq!(health.observe(at(7_000), Probed::Unhealthy), Some(HealthChange::Dead));
+    }
+
+    #[test]
+    fn without_a_path_it_serves_as_soon_as_it_runs() {
+        let mut health = state(None, None);
+        assert_eq!(health.due(at(0)), None);
+        assert_eq!(health.tick(at(0)), Some(HealthChange::Ready));
+        assert_eq!((health.tick(at(1)), health.next()), (None, None));
+    }
+}

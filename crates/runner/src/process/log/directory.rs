@@ -1,0 +1,87 @@
+//! The logs of all slots, below the agent's data directory: `SLOT/GENERATION.log`, then `.log.1` and older.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use berth_domain::{Bytes, Generation, SlotId};
+use serde::{Deserialize, Serialize};
+
+use super::slot_log::SlotLog;
+
+/// How much is kept of each slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogLimits {
+    /// In memory.
+    pub ring: Bytes,
+    /// In the file that is written to; it is copied and cut when it is larger.
+    pub file: Bytes,
+    /// How many copies are kept.
+    pub copies: u32,
+}
+
+impl Default for LogLimits {
+    fn default() -> Self {
+        Self { ring: Bytes::new(64 << 10), file: Bytes::mib(16), copies: 2 }
+    }
+}
+
+/// The directory of all logs.
+#[derive(Clone, Debug)]
+pub struct LogDir {
+    path: PathBuf,
+    limits: LogLimits,
+}
+
+impl LogDir {
+    /// How many starts of a slot are kept, so that the one before can be read after a failure.
+    const GENERATIONS: usize = 3;
+
+    /// Takes or makes the directory. Others may not read it: programs log what they are asked.
+    pub fn open(path: &Path, limits: LogLimits) -> io::Result<Self> {
+        make_private(path)?;
+        Ok(Self { path: path.to_owned(), limits })
+    }
+
+    /// The log of one start of a slot: a new one, or the one that it has (an adopted slot goes on writing to it).
+    pub fn slot(&self, slot: SlotId, generation: Generation) -> io::Result<SlotLog> {
+        let dir = self.path.join(slot.to_string());
+        make_private(&dir)?;
+        self.drop_old_generations(&dir, generation)?;
+        SlotLog::open(dir.join(format!("{generation}.log")), self.limits)
+    }
+
+    /// Removes the logs of slots that are no more, except the newest `ended` of them.
+    pub fn prune(&self, living: &BTreeSet<SlotId>, ended: usize) -> io::Result<()> {
+        let living: BTreeSet<String> = living.iter().map(ToString::to_string).collect();
+        let mut past = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            if !entry.file_name().to_str().is_some_and(|name| living.contains(name)) {
+                past.push((entry.metadata()?.modified()?, entry.path()));
+            }
+        }
+        past.sort();
+        past.truncate(past.len().saturating_sub(ended));
+        past.into_iter().try_for_each(|(_, path)| fs::remove_dir_all(path))
+    }
+
+    fn drop_old_generations(&self, dir: &Path, newest: Generation) -> io::Result<()> {
+        for entry in fs::read_dir(dir)? {
+            let name = entry?.file_name();
+            let generation = name.to_str().and_then(|name| name.split('.').next()?.parse::<u32>().ok());
+            let is_old = |generation: u32| generation.saturating_add(Self::GENERATIONS as u32) <= newest.get();
+            if generation.is_some_and(is_old) {
+                fs::remove_file(dir.join(name))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn make_private(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}

@@ -1,0 +1,22 @@
+//! What a slot wrote.
+//!
+//! A program writes to a file itself: its output is a descriptor of the file, opened to append. So it can never be held
+//! up by the agent, never loses its reader, and what it writes while no agent runs is there for the next one. The agent
+//! reads the file behind it and keeps the last part in memory, a ring of fixed size for each slot.
+//!
+//! A file that has grown past its limit is copied and cut to nothing (a program that appends goes on at the start).
+//! What is written between the end of the copy and the cut, some microseconds, is lost; that is the price of never
+//! standing in the program's way. A program that writes faster than it is looked at fills the disk no further than it
+//! can write between two looks, and only the last part of it is kept.
+//!
+//! Nothing here takes the bytes for text.
+
+mod directory;
+mod follow;
+mod ring;
+mod slot_log;
+
+pub use directory::{LogDir, LogLimits};
+pub use follow::Follower;
+pub use ring::Chunk;
+pub use slot_log::SlotLog;

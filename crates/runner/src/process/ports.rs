@@ -1,0 +1,95 @@
+//! Ports for slots. One is given out only if it is free at that moment; a program that then finds it taken ends, is
+//! classified as such, and its next start gets another.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+use std::ops::RangeInclusive;
+
+/// Every port of the range is in use.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no port from {} to {} is free", .range.start(), .range.end())]
+pub struct NoFreePort {
+    /// The range.
+    pub range: RangeInclusive<u16>,
+}
+
+/// The ports of one agent.
+#[derive(Clone, Debug)]
+pub struct Ports {
+    range: RangeInclusive<u16>,
+    leased: BTreeSet<u16>,
+    next: u16,
+}
+
+impl Ports {
+    /// All ports of a range, none given out.
+    #[must_use]
+    pub fn new(range: RangeInclusive<u16>) -> Self {
+        let next = *range.start();
+        Self { range, leased: BTreeSet::new(), next }
+    }
+
+    /// A port that nobody listens on. Ports are given out in turn, so that one which was just given back, or was just
+    /// found taken, comes last.
+    pub fn lease(&mut self) -> Result<u16, NoFreePort> {
+        for _ in self.range.clone() {
+            let port = self.next;
+            self.next = if port >= *self.range.end() { *self.range.start() } else { port + 1 };
+            if !self.leased.contains(&port) && is_free(port) {
+                self.leased.insert(port);
+                return Ok(port);
+            }
+        }
+        Err(NoFreePort { range: self.range.clone() })
+    }
+
+    /// An adopted slot has it.
+    pub fn keep(&mut self, port: u16) {
+        self.leased.insert(port);
+    }
+
+    /// Its slot is gone.
+    pub fn release(&mut self, port: u16) {
+        self.leased.remove(&port);
+    }
+}
+
+/// Whether nobody listens on it, on any address. The socket that tries is closed at once.
+fn is_free(port: u16) -> bool {
+    match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)) {
+        // On most machines this one covers both families; where it does not, the other is asked too.
+        Ok(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok(),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => false,
+        // No IPv6 here.
+        Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn n9_a_port_that_somebody_listens_on_is_passed_over_and_none_is_given_twice() {
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let mut only = Ports::new(port..=port);
+        assert_eq!(only.lease(), Err(NoFreePort { range: port..=port }));
+        drop(taken);
+        assert_eq!(only.lease(), Ok(port));
+        assert!(only.lease().is_err(), "a leased port was given again");
+        only.release(port);
+        assert_eq!(only.lease(), Ok(port));
+    }
+
+    #[test]
+    fn ports_are_given_out_in_turn() {
+        let mut ports = Ports::new(u16::MAX - 20..=u16::MAX);
+        let first = ports.lease().unwrap();
+        ports.release(first);
+        assert_ne!(ports.lease().unwrap(), first);
+        ports.keep(u16::MAX);
+        let rest: BTreeSet<u16> = std::iter::from_fn(|| ports.lease().ok()).collect();
+        assert!(!rest.contains(&u16::MAX) && rest.contains(&first));
+    }
+}
