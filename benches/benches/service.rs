@@ -131,7 +131,8 @@ async fn hundred_at_once(lines: &mut Lines, rounds: usize) -> anyhow::Result<()>
         let mut runners: Vec<Runner> =
             (0..20).map(|n| Runner::new(format!("r{round}-{n}"), &pool, 0, 10_000, 20_480)).collect();
         register(server.address, &mut runners).await?;
-        let model = json!({ "runtime": "bench", "gpu_counts": [0], "cpu_millicores": 100, "ram": "256MiB", "pool": pool });
+        let model =
+            json!({ "runtime": "bench", "gpu_counts": [0], "cpu_millicores": 100, "ram": "256MiB", "pool": pool });
         put_model(&mut control, &format!("job-{round}"), &model).await?;
         let mut open = Vec::new();
         for _ in 0..100 {
@@ -226,7 +227,8 @@ async fn long_polls(lines: &mut Lines, agents: usize) -> anyhow::Result<()> {
             anyhow::Ok(())
         });
     }
-    let waiting = |text: &str| text.lines().find_map(|line| line.strip_prefix("berth_long_polls ")?.parse::<usize>().ok());
+    let waiting =
+        |text: &str| text.lines().find_map(|line| line.strip_prefix("berth_long_polls ")?.parse::<usize>().ok());
     while waiting(&String::from_utf8_lossy(&control.send("GET", "/metrics", None).await?.body)) != Some(agents) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -245,7 +247,11 @@ async fn long_polls(lines: &mut Lines, agents: usize) -> anyhow::Result<()> {
     times.sort_unstable();
     let median = times[times.len() / 2];
     let value = format!("{:.2} ms, median of 20 (most {:.2} ms)", ms(median), ms(times[times.len() - 1]));
-    lines.put(&format!("{agents} agents in long poll: submit to one agent awake"), &value, Some(("<= 10 ms", ms(median) <= 10.0)));
+    lines.put(
+        &format!("{agents} agents in long poll: submit to one agent awake"),
+        &value,
+        Some(("<= 10 ms", ms(median) <= 10.0)),
+    );
     let (before, begun) = (server.cpu()?, Instant::now());
     tokio::time::sleep(Duration::from_secs(20)).await;
     let share = (server.cpu()? - before).as_secs_f64() / begun.elapsed().as_secs_f64() * 100.0;
@@ -270,9 +276,13 @@ async fn long_past(lines: &mut Lines, quick: bool) -> anyhow::Result<()> {
         let what = format!("S4: {workloads} workloads, {slots} slots, {} MiB of journal, {what}", bytes >> 20);
         lines.put(&what, &value, Some(("<= 2 s", ready.as_secs_f64() <= 2.0)));
         // The snapshot is made beside the server, a few seconds after its start.
-        let made = || std::fs::read_dir(dir.path().join("journal")).is_ok_and(|mut entries| {
-            entries.any(|entry| entry.is_ok_and(|entry| entry.path().extension().is_some_and(|kind| kind == "snapshot")))
-        });
+        let made = || {
+            std::fs::read_dir(dir.path().join("journal")).is_ok_and(|mut entries| {
+                entries.any(|entry| {
+                    entry.is_ok_and(|entry| entry.path().extension().is_some_and(|kind| kind == "snapshot"))
+                })
+            })
+        };
         let begun = Instant::now();
         while !made() && begun.elapsed() < Duration::from_secs(60) {
             tokio::time::sleep(Duration::from_millis(100)).await;

@@ -115,7 +115,9 @@ fn knock(visitor: &Visitor, method: &str, path: &str, access: Access) {
     let passes = visitor.may.contains(&access);
     let stopped = if visitor.known { 403 } else { 401 };
     match passes {
-        true => assert!(!matches!(status, 401 | 403 | 500..), "{} is stopped at {method} {path}: {status}", visitor.name),
+        true => {
+            assert!(!matches!(status, 401 | 403 | 500..), "{} is stopped at {method} {path}: {status}", visitor.name)
+        }
         false => assert_eq!(status, stopped, "{} at {method} {path}", visitor.name),
     }
 }
@@ -263,7 +265,11 @@ fn b4_the_first_token_and_the_last_are_an_admin_s() {
     let tokens = admin.get("/api/v1/tokens").is(200);
     let id = tokens.rows()[0]["id"].as_str().unwrap().to_owned();
     assert_eq!(admin.delete(&format!("/api/v1/tokens/{id}")).is(409).code(), "no_admin_left");
-    assert_eq!(admin.post("/api/v1/tokens", &json!({ "name": "box", "role": "runner" })).status, 422, "for which runner?");
+    assert_eq!(
+        admin.post("/api/v1/tokens", &json!({ "name": "box", "role": "runner" })).status,
+        422,
+        "for which runner?"
+    );
     assert_eq!(admin.post("/api/v1/tokens", &json!({ "name": "ops", "role": "admin" })).is(409).code(), "name_taken");
     server.kill();
     server.restart();

@@ -112,7 +112,8 @@ fn a_write_that_fails_is_the_end_and_nobody_is_answered() {
     }
 
     server.restart();
-    let kept: Vec<String> = api.get("/api/v1/workloads").is(200).rows().iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect();
+    let kept: Vec<String> =
+        api.get("/api/v1/workloads").is(200).rows().iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect();
     assert_eq!(kept, acknowledged, "everything acknowledged is there, and nothing else");
     let _ = api.lease("chat").is(201);
 }

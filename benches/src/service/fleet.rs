@@ -49,7 +49,8 @@ impl Runner {
     /// Asks what it should run, after a revision, for at most so many seconds.
     pub async fn poll(&self, connection: &mut Connection, after: u64, seconds: u64) -> anyhow::Result<Value> {
         let incarnation = self.incarnation.context("not registered")?;
-        let path = format!("/api/v1/runners/{}/desired?incarnation={incarnation}&after={after}&wait={seconds}s", self.id);
+        let path =
+            format!("/api/v1/runners/{}/desired?incarnation={incarnation}&after={after}&wait={seconds}s", self.id);
         connection.send("GET", &path, None).await?.taken()
     }
 }

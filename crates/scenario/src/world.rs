@@ -288,7 +288,9 @@ fn durable(state: &State) -> Vec<String> {
     }
     lines.extend(state.workloads().iter().map(|view| format!("{view:?}")));
     lines.extend(state.models().iter().map(|view| format!("{view:?}")));
-    lines.extend(state.runners().iter().map(|view| format!("{:?} {:?} {:?}", view.id, view.admission, state.slots_of(&view.id))));
+    lines.extend(
+        state.runners().iter().map(|view| format!("{:?} {:?} {:?}", view.id, view.admission, state.slots_of(&view.id))),
+    );
     lines.push(format!("{:?} {:?}", state.queue(), state.revision()));
     lines
 }

@@ -1,5 +1,12 @@
 //! Logs: text for people or JSON for machines, to stderr, with a level that can be changed while the server runs.
+//!
+//! A line leaves at once, but for those of a thread that said it has more to say ([`hold`]): a thousand decisions a
+//! second need not be a thousand writes.
 
+use std::cell::Cell;
+use std::io::{self, Write};
+
+use parking_lot::Mutex;
 use tracing_subscriber::filter::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -22,9 +29,9 @@ impl std::fmt::Debug for LogLevel {
 /// Starts logging. Called once, by the binary.
 pub fn init(config: &LogConfig) -> Result<LogLevel, String> {
     let (filter, handle) = reload::Layer::new(parse_filter(&config.filter)?);
-    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let layer = tracing_subscriber::fmt::layer().with_writer(|| Line);
     let layer = match config.format {
-        LogFormat::Text => layer.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).boxed(),
+        LogFormat::Text => layer.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).boxed(),
         LogFormat::Json => layer.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed(),
     };
     let registry = Registry::default().with(filter).with(layer);
@@ -32,8 +39,56 @@ pub fn init(config: &LogConfig) -> Result<LogLevel, String> {
     Ok(LogLevel { handle: Some(handle) })
 }
 
+/// Lines that have not left yet.
+static LINES: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+/// Held lines leave when there are so many bytes of them, whoever has more to say.
+const MOST_HELD: usize = 64 * 1024;
+
+thread_local! {
+    static HOLDS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on this thread's lines wait for its next [`flush`], but not for long.
+pub(crate) fn hold() {
+    HOLDS.set(true);
+}
+
+/// Lets every line leave.
+pub(crate) fn flush() {
+    let lines = std::mem::take(&mut *LINES.lock());
+    if !lines.is_empty() {
+        // Nobody reads any more: there is nobody to tell.
+        drop(io::stderr().write_all(&lines));
+    }
+}
+
+/// One line on its way.
+struct Line;
+
+impl Write for Line {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        LINES.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if !HOLDS.get() || LINES.lock().len() > MOST_HELD {
+            flush();
+        }
+    }
+}
+
 /// Reads a filter such as `info` or `info,berth::decision=debug`.
 pub(crate) fn parse_filter(text: &str) -> Result<EnvFilter, String> {
+    if text.trim().is_empty() || text.len() > 1024 {
+        return Err("a filter has 1 to 1024 characters: write a level such as `info`".into());
+    }
     EnvFilter::builder().parse(text).map_err(|error| {
         format!("{text:?} is no filter ({error}): write a level such as `info`, or `info,berth::decision=debug`")
     })

@@ -8,43 +8,91 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use berth_core::Event;
+use berth_core::{Event, Outcome};
+use berth_domain::{DecisionId, ModelName, Revision, RunnerId, SlotId, WorkloadId};
 
+use crate::logging;
 use crate::present;
 use crate::views::history::Decided;
 use crate::views::stream::Happened;
 
-/// How many batches may wait to be written down.
+/// How many stories may wait to be written down.
 const LINE: usize = 4096;
 
-type Batch = (Vec<Arc<Decided>>, Vec<Arc<Happened>>);
+/// What is written down of one batch, in order of revisions.
+#[derive(Debug, Default)]
+pub struct Story {
+    decisions: Vec<Verdict>,
+    events: Vec<Happened>,
+}
+
+/// What is written down of a decision: its line, and the whole of it where the rows are wanted too.
+#[derive(Debug)]
+struct Verdict {
+    id: DecisionId,
+    workload: Option<WorkloadId>,
+    model: ModelName,
+    outcome: Outcome,
+    runner: Option<RunnerId>,
+    slot: Option<SlotId>,
+    evicts: usize,
+    examined: u32,
+    revision: Revision,
+    duration: Duration,
+    rows: Option<Arc<Decided>>,
+}
 
 /// The way to the one who writes.
 #[derive(Clone, Debug)]
 pub struct Scribe {
-    line: SyncSender<Option<Batch>>,
+    line: SyncSender<Option<Story>>,
     dropped: Arc<AtomicU64>,
 }
 
 impl Scribe {
     /// Starts writing. It ends after [`Scribe::finish`], when all before it is written.
     pub fn start() -> std::io::Result<(Self, JoinHandle<()>)> {
-        let (line, batches) = sync_channel(LINE);
+        let (line, stories) = sync_channel(LINE);
         let dropped = Arc::new(AtomicU64::new(0));
         let missed = dropped.clone();
-        let thread = std::thread::Builder::new().name("scribe".into()).spawn(move || write(&batches, &missed))?;
+        let thread = std::thread::Builder::new().name("scribe".into()).spawn(move || write(&stories, &missed))?;
         Ok((Self { line, dropped }, thread))
     }
 
+    /// What of a batch somebody reads. The rest is left alone: words cost more than asking for them.
+    #[must_use]
+    pub fn pick(&self, decisions: &[Arc<Decided>], events: &[Happened]) -> Story {
+        let all = tracing::enabled!(target: "berth::event", tracing::Level::DEBUG);
+        let turns = tracing::enabled!(target: "berth::event", tracing::Level::INFO);
+        let told = events.iter().filter(|happened| all || (turns && is_a_turn(&happened.event)));
+        let lines = tracing::enabled!(target: "berth::decision", tracing::Level::INFO);
+        let rows = tracing::enabled!(target: "berth::decision", tracing::Level::DEBUG);
+        let verdict = |decided: &Arc<Decided>| {
+            let report = &decided.report;
+            Verdict {
+                id: decided.id,
+                workload: report.workload,
+                model: report.model.clone(),
+                outcome: report.outcome,
+                runner: report.runner.clone(),
+                slot: report.slot,
+                evicts: report.evictions.len(),
+                examined: report.examined,
+                revision: decided.revision,
+                duration: decided.duration,
+                rows: rows.then(|| decided.clone()),
+            }
+        };
+        let decisions = if lines { decisions.iter().map(verdict).collect() } else { Vec::new() };
+        Story { decisions, events: told.cloned().collect() }
+    }
+
     /// Hands over what should be written down.
-    pub fn write_down(&self, decisions: Vec<Arc<Decided>>, events: Vec<Arc<Happened>>) {
-        let heard = tracing::enabled!(target: "berth::decision", tracing::Level::INFO);
-        if !heard || (decisions.is_empty() && events.is_empty()) {
-            return;
-        }
-        let lines = (decisions.len() + events.len()) as u64;
-        if self.line.try_send(Some((decisions, events))).is_err() {
+    pub fn write_down(&self, story: Story) {
+        let lines = (story.decisions.len() + story.events.len()) as u64;
+        if lines > 0 && self.line.try_send(Some(story)).is_err() {
             self.dropped.fetch_add(lines, Ordering::Relaxed);
         }
     }
@@ -55,49 +103,59 @@ impl Scribe {
     }
 }
 
-fn write(batches: &Receiver<Option<Batch>>, dropped: &AtomicU64) {
-    while let Ok(Some((decisions, events))) = batches.recv() {
+fn write(stories: &Receiver<Option<Story>>, dropped: &AtomicU64) {
+    logging::hold();
+    let mut next = stories.recv().ok().flatten();
+    while let Some(story) = next {
         let missed = dropped.swap(0, Ordering::Relaxed);
         if missed > 0 {
             tracing::warn!(target: "berth::decision", missed, "lines were dropped: the log cannot keep up");
         }
-        // A decision comes before what it made happen.
-        let mut decisions = decisions.into_iter().peekable();
-        for happened in events {
-            while let Some(decided) = decisions.next_if(|decided| decided.revision <= happened.revision) {
-                write_decision(&decided);
+        tell(&story);
+        next = match stories.try_recv() {
+            Ok(more) => more,
+            Err(_) => {
+                logging::flush();
+                stories.recv().ok().flatten()
             }
-            write_event(&happened);
-        }
-        decisions.for_each(|decided| write_decision(&decided));
+        };
     }
+    logging::flush();
 }
 
-fn write_decision(decided: &Decided) {
-    let report = &decided.report;
-    let workload = report.workload.map(tracing::field::display);
+fn tell(story: &Story) {
+    // A decision comes before what it made happen.
+    let mut decisions = story.decisions.iter().peekable();
+    for happened in &story.events {
+        while let Some(verdict) = decisions.next_if(|verdict| verdict.revision <= happened.revision) {
+            write_decision(verdict);
+        }
+        write_event(happened);
+    }
+    decisions.for_each(write_decision);
+}
+
+fn write_decision(verdict: &Verdict) {
+    let workload = verdict.workload.map(tracing::field::display);
     tracing::info!(
         target: "berth::decision",
-        decision = decided.id.get(),
+        decision = verdict.id.get(),
         workload,
-        model = %report.model,
-        outcome = report.outcome.as_str(),
-        code = report.outcome.code(),
-        runner = report.runner.as_ref().map(tracing::field::display),
-        slot = report.slot.map(tracing::field::display),
-        evicts = report.evictions.len(),
-        examined = report.examined,
-        revision = decided.revision.get(),
-        us = u64::try_from(decided.duration.as_micros()).unwrap_or(u64::MAX),
+        model = %verdict.model,
+        outcome = verdict.outcome.as_str(),
+        code = verdict.outcome.code(),
+        runner = verdict.runner.as_ref().map(tracing::field::display),
+        slot = verdict.slot.map(tracing::field::display),
+        evicts = verdict.evicts,
+        examined = verdict.examined,
+        revision = verdict.revision.get(),
+        us = u64::try_from(verdict.duration.as_micros()).unwrap_or(u64::MAX),
     );
-    if !tracing::enabled!(target: "berth::decision", tracing::Level::DEBUG) {
-        return;
-    }
-    for row in &report.devices {
+    for row in verdict.rows.iter().flat_map(|decided| &decided.report.devices) {
         let before = row.before;
         tracing::debug!(
             target: "berth::decision",
-            decision = decided.id.get(),
+            decision = verdict.id.get(),
             workload,
             device = %row.uuid,
             runner = %row.runner,
@@ -115,11 +173,6 @@ fn write_decision(decided: &Decided) {
 }
 
 fn write_event(happened: &Happened) {
-    let turn = is_a_turn(&happened.event);
-    // Words cost more than asking whether anybody reads them.
-    if !turn && !tracing::enabled!(target: "berth::event", tracing::Level::DEBUG) {
-        return;
-    }
     let told = present::event(happened);
     macro_rules! line {
         ($level:expr) => {
@@ -138,7 +191,7 @@ fn write_event(happened: &Happened) {
             )
         };
     }
-    if turn { line!(tracing::Level::INFO) } else { line!(tracing::Level::DEBUG) }
+    if is_a_turn(&happened.event) { line!(tracing::Level::INFO) } else { line!(tracing::Level::DEBUG) }
 }
 
 /// Whether an event is a turn in somebody's life that a decision's own line does not tell.

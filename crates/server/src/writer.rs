@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use berth_core::{Answer, Command, Refusal, State, invariants};
-use berth_domain::ClusterId;
+use berth_domain::{ClusterId, Timestamp};
 use berth_store::{AppendError, Journal, RecordRef};
 use tokio::sync::oneshot;
 
@@ -26,9 +26,12 @@ use crate::views::Views;
 const LARGEST_BATCH: usize = 512;
 /// How many may stand in line for the writer.
 const LINE: usize = 8192;
-/// Room that is reserved before a batch is decided, and for each command in it.
+/// Room that is reserved before a batch is decided, beside what its commands carry: for what else may follow from them.
 const ROOM_FOR_BATCH: usize = 256 * 1024;
+/// Room for what follows from one command, beside what it carries.
 const ROOM_FOR_COMMAND: usize = 8 * 1024;
+/// A batch is closed when its commands carry more than this.
+const LARGEST_LOAD: usize = 8 * 1024 * 1024;
 /// The longest sleep: time passes for the core at least this often.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// How often every ledger is checked against the fold of its claims.
@@ -185,21 +188,9 @@ pub enum StartError {
 impl<J: Journal> Desk<J> {
     fn work(mut self, asks: &Receiver<InLine>) {
         let mut audited = Instant::now();
-        let mut last = false;
-        while !last {
-            let mut batch = Vec::new();
-            match asks.recv_timeout(self.sleep()) {
-                Ok(first) => {
-                    for next in std::iter::once(first).chain(asks.try_iter()).take(LARGEST_BATCH) {
-                        match next {
-                            InLine::Ask(ask) => batch.push(ask),
-                            InLine::Last => last = true,
-                        }
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => batch.push(tick()),
-                Err(RecvTimeoutError::Disconnected) => last = true,
-            }
+        let mut line = Line { asks, last: false };
+        while !line.last {
+            let batch = line.batch(self.sleep());
             if let Err(error) = self.carry_out(batch) {
                 (self.fatal)(&error);
                 return;
@@ -219,13 +210,21 @@ impl<J: Journal> Desk<J> {
         left.clamp(Duration::from_millis(1), LONGEST_SLEEP)
     }
 
+    /// Whether time must pass for the core, whoever asks for what: those who only look do not move it.
+    fn is_due(&self, now: Timestamp) -> bool {
+        let state = self.engine.state();
+        let waited = now.since(state.now()).millis() >= u64::try_from(LONGEST_SLEEP.as_millis()).unwrap_or(u64::MAX);
+        waited || state.next_timer().is_some_and(|at| at <= now)
+    }
+
     fn carry_out(&mut self, batch: Vec<Ask>) -> Result<(), AppendError> {
         let now = clock::now();
-        let room = self.room(batch.len());
+        let room = self.room(&batch);
+        let tick = self.is_due(now).then(tick);
         let mut outcomes = Vec::with_capacity(batch.len());
         let mut durations = Vec::with_capacity(batch.len());
         let mut answers = Vec::with_capacity(batch.len());
-        for Ask { command, then } in batch {
+        for Ask { command, then } in tick.into_iter().chain(batch) {
             let Some(command) = command else {
                 answers.push((Err(Unavailable::Stopping), then));
                 continue;
@@ -276,8 +275,9 @@ impl<J: Journal> Desk<J> {
     }
 
     /// Which commands there is room for.
-    fn room(&mut self, commands: usize) -> Room {
-        let bytes = ROOM_FOR_BATCH + ROOM_FOR_COMMAND * commands;
+    fn room(&mut self, batch: &[Ask]) -> Room {
+        let load: usize = batch.iter().filter_map(|ask| ask.command.as_ref()).map(load).sum();
+        let bytes = ROOM_FOR_BATCH + load;
         let room = if self.journal.reserve(bytes, false).is_ok() {
             Room::Plenty
         } else if self.journal.reserve(bytes, true).is_ok() {
@@ -288,6 +288,57 @@ impl<J: Journal> Desk<J> {
         self.views.set_read_only(room != Room::Plenty);
         room
     }
+}
+
+/// Those who stand in line.
+struct Line<'a> {
+    asks: &'a Receiver<InLine>,
+    /// Nobody comes any more.
+    last: bool,
+}
+
+impl Line<'_> {
+    /// Whoever is there, or comes within `wait`: as many as one batch takes. Nobody, if time alone has passed.
+    fn batch(&mut self, wait: Duration) -> Vec<Ask> {
+        let mut batch = Vec::new();
+        let first = match self.asks.recv_timeout(wait) {
+            Ok(first) => Some(first),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(InLine::Last),
+        };
+        let mut carried = 0;
+        for next in first.into_iter().chain(self.asks.try_iter()) {
+            match next {
+                InLine::Ask(ask) => {
+                    carried += ask.command.as_ref().map_or(0, load);
+                    batch.push(ask);
+                }
+                InLine::Last => self.last = true,
+            }
+            if self.last || batch.len() == LARGEST_BATCH || carried >= LARGEST_LOAD {
+                break;
+            }
+        }
+        batch
+    }
+}
+
+/// What a command may put into the journal: what it carries, and what follows from it.
+fn load(command: &Command) -> usize {
+    let args = |args: &[berth_domain::Arg]| args.iter().map(|arg| arg.as_str().len() * 2 + 8).sum::<usize>();
+    let carried = match command {
+        Command::Submit { submission, .. } => args(&submission.job.args),
+        Command::PutModel { spec } => {
+            let labels = spec.constraints.labels.iter().map(|(key, value)| key.as_str().len() + value.as_str().len());
+            args(&spec.args) + labels.sum::<usize>() * 2 + spec.constraints.gpu_uuids.len() * 256
+        }
+        Command::Report(report) => {
+            let labels = report.labels.iter().map(|(key, value)| key.as_str().len() + value.as_str().len());
+            (report.gpus.len() + report.slots.len()) * 1024 + labels.sum::<usize>() * 2 + report.runtimes.len() * 128
+        }
+        _ => 0,
+    };
+    ROOM_FOR_COMMAND + carried
 }
 
 /// How much room the journal has.

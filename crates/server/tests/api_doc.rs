@@ -59,7 +59,10 @@ fn in_the_document() -> BTreeSet<String> {
     let text = read("../../docs/API.md");
     let table = text.split("| code | status | meaning |").nth(1).unwrap().split("\n\n").next().unwrap();
     let first_cells = table.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
-    first_cells.flat_map(|cell| cell.split('`').map(str::to_owned).collect::<Vec<_>>()).filter(|text| is_code(text)).collect()
+    first_cells
+        .flat_map(|cell| cell.split('`').map(str::to_owned).collect::<Vec<_>>())
+        .filter(|text| is_code(text))
+        .collect()
 }
 
 #[test]

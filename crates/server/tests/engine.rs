@@ -57,7 +57,8 @@ fn options() -> Options {
 
 impl Simulated {
     fn start(disk: &SimDisk, now: Timestamp) -> Result<Self, String> {
-        let opened = LogJournal::open_on(disk.clone(), Path::new("/data"), options()).map_err(|error| error.to_string())?;
+        let opened =
+            LogJournal::open_on(disk.clone(), Path::new("/data"), options()).map_err(|error| error.to_string())?;
         let mut recovery = Recovery::begin(Settings::default(), None).unwrap();
         for record in opened.recovered.records {
             let record = record.unwrap();
@@ -81,9 +82,7 @@ impl Simulated {
             .collect();
         let records: Vec<_> = kept.iter().map(|(last, payload)| RecordRef { last: *last, payload }).collect();
         let expected = self.journal.revision();
-        self.journal
-            .append(self.engine.state().epoch(), expected, &records)
-            .map_err(|error| error.to_string())?;
+        self.journal.append(self.engine.state().epoch(), expected, &records).map_err(|error| error.to_string())?;
         Ok(outcomes.into_iter().filter_map(|outcome| outcome.answer.ok()).collect())
     }
 }

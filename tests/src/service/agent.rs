@@ -50,9 +50,7 @@ impl FakeAgent {
     /// An agent that has not registered yet, with these GPUs (in bytes), on a machine of its own.
     #[must_use]
     pub fn new(api: &Api, id: &str, gpus: &[u64]) -> Self {
-        let gpu = |(index, bytes): (usize, &u64)| {
-            json!({ "uuid": Self::uuid_of(id, index), "index": index, "name": "NVIDIA H100", "memory_total_bytes": bytes })
-        };
+        let gpu = |(index, bytes): (usize, &u64)| json!({ "uuid": Self::uuid_of(id, index), "index": index, "name": "NVIDIA H100", "memory_total_bytes": bytes });
         let about = json!({
             "machine_id": format!("machine-of-{id}"),
             "boot_id": format!("boot-1-of-{id}"),

@@ -8,6 +8,7 @@
 //! | `binary` | where the `berth` program is |
 //! | [`Server`] | one process on one data directory: started, killed, terminated, started again |
 //! | [`Api`] | a client: status, headers and JSON, whatever they are |
+//! | [`Raw`] | a connection without a client: bytes as a test likes them |
 //! | [`FakeAgent`] | the other end of the runner protocol, scripted by a test |
 //! | [`Obeying`] | such an agent on a thread of its own |
 //! | [`ledgers`] | what must be true of every ledger that the server shows |
@@ -23,6 +24,7 @@ mod api;
 mod binary;
 pub mod ledgers;
 mod obeying;
+mod raw;
 mod server;
 mod sse;
 
@@ -32,6 +34,7 @@ pub use agent::{FakeAgent, Held};
 pub use api::{Api, Ask, Reply};
 pub use binary::berth;
 pub use obeying::Obeying;
+pub use raw::Raw;
 pub use server::{Options, Refused, Server};
 pub use sse::{Events, StreamedEvent};
 

@@ -68,6 +68,12 @@ impl Cgroup {
         Ok(found)
     }
 
+    /// Whether anybody lives in it or below it: said at one instant, unlike a list.
+    pub fn is_populated(&self) -> io::Result<bool> {
+        let text = absent(fs::read_to_string(self.path.join("cgroup.events")))?;
+        Ok(text.lines().any(|line| line == "populated 1"))
+    }
+
     /// Ends all in it, and all below it.
     pub fn kill(&self) -> io::Result<()> {
         fs::write(self.path.join("cgroup.kill"), "1")

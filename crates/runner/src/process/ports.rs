@@ -2,6 +2,7 @@
 //! classified as such, and its next start gets another.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::ops::RangeInclusive;
 
@@ -54,15 +55,12 @@ impl Ports {
     }
 }
 
-/// Whether nobody listens on it, on any address. The socket that tries is closed at once.
+/// Whether nobody listens on it, on any address. The sockets that try are closed at once.
 fn is_free(port: u16) -> bool {
-    match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)) {
-        // On most machines this one covers both families; where it does not, the other is asked too.
-        Ok(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok(),
-        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => false,
-        // No IPv6 here.
-        Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok(),
-    }
+    let sixth = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).map(drop);
+    // Where there is no IPv6 the other family decides.
+    let taken = sixth.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse);
+    !taken && TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok()
 }
 
 #[cfg(test)]

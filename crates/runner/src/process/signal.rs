@@ -30,6 +30,12 @@ pub(super) fn send_to_group(group: u32, signal: Signal) {
     }
 }
 
+/// Whether a group has anybody in it, dead ones included: said at one instant.
+pub(super) fn group_exists(group: u32) -> bool {
+    // Anything but "there is none" may mean that there is one.
+    pid(group).is_some_and(|group| process::test_kill_process_group(group) != Err(Errno::SRCH))
+}
+
 pub(super) fn pid(pid: u32) -> Option<Pid> {
     i32::try_from(pid).ok().and_then(Pid::from_raw)
 }

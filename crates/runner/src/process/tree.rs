@@ -54,13 +54,30 @@ impl Tree {
 
     /// Who is alive in it, by pid. Empty after a [`Depth::Thorough`] look means that nobody is left. An error means that
     /// nobody can say.
+    ///
+    /// A table is not read at one instant: who forks and leaves all the time may not be in it. So a thorough look that
+    /// finds nobody looks once more, and asks groups and the cgroup as a whole; the leader, though dead, then stands
+    /// for whoever is there.
     pub fn look(&mut self, table: &ProcessTable, depth: Depth) -> io::Result<Vec<ProcessId>> {
         self.update(table, depth)?;
         if self.members.is_empty() && depth == Depth::Thorough {
-            // A table is not read at one instant: who forks and leaves may slip past once.
-            self.update(&ProcessTable::read()?, depth)?;
+            let fresh = ProcessTable::read()?;
+            self.update(&fresh, depth)?;
+            if self.members.is_empty() {
+                return Ok(self.unseen(&fresh)?.into_iter().collect());
+            }
         }
         Ok(self.members.values().cloned().collect())
+    }
+
+    fn unseen(&self, table: &ProcessTable) -> io::Result<Option<ProcessId>> {
+        let in_table = |circle: u32| table.rows().any(|row| row.group == circle);
+        let unseen = self.circles.iter().find(|(circle, _)| signal::group_exists(**circle) && !in_table(**circle));
+        if let Some((_, leader)) = unseen {
+            return Ok(Some(leader.clone()));
+        }
+        let populated = self.cgroup.as_ref().map(Cgroup::is_populated).transpose()?;
+        Ok(self.root.clone().filter(|_| populated == Some(true)))
     }
 
     /// Asks everybody of the last look to end.
@@ -99,7 +116,7 @@ impl Tree {
             Depth::Quick => BTreeSet::new(),
             Depth::Thorough => self.marked(table)?,
         };
-        self.settle(table, |row| in_cgroup.contains(&row.pid) || marked.contains(&row.pid))
+        self.settle(table, signal::group_exists, |row| in_cgroup.contains(&row.pid) || marked.contains(&row.pid))
     }
 
     fn marked(&self, table: &ProcessTable) -> io::Result<BTreeSet<u32>> {
@@ -122,9 +139,14 @@ impl Tree {
     }
 
     /// Adds whoever belongs to those who belong, until nobody is added; then lets go of who is gone.
-    fn settle(&mut self, table: &ProcessTable, belongs: impl Fn(&Row) -> bool) -> io::Result<()> {
+    fn settle(
+        &mut self,
+        table: &ProcessTable,
+        group_exists: impl Fn(u32) -> bool,
+        belongs: impl Fn(&Row) -> bool,
+    ) -> io::Result<()> {
         let spared = table.lineage(std::process::id());
-        self.drop_empty_circles(table);
+        self.drop_empty_circles(table, group_exists);
         let could = |row: &&Row| self.could_belong(row) && !spared.contains(&row.pid);
         let candidates: Vec<&Row> = table.rows().filter(could).collect();
         let mut alive: BTreeMap<u32, ProcessId> = BTreeMap::new();
@@ -152,12 +174,12 @@ impl Tree {
 
     /// A session or group is ours while it has members: its number is given to nobody else before it is empty. An
     /// empty one is forgotten for good.
-    fn drop_empty_circles(&mut self, table: &ProcessTable) {
+    fn drop_empty_circles(&mut self, table: &ProcessTable, group_exists: impl Fn(u32) -> bool) {
         let led: BTreeSet<u32> =
             table.rows().filter(|row| self.could_belong(row)).flat_map(|row| [row.session, row.group]).collect();
         self.circles.retain(|circle, leader| {
             let reused = table.get(*circle).is_some_and(|row| !leader.is(row));
-            led.contains(circle) && !reused
+            (led.contains(circle) || group_exists(*circle)) && !reused
         });
     }
 }
@@ -185,7 +207,7 @@ mod tests {
     }
 
     fn pids(tree: &mut Tree, rows: &[Row]) -> Vec<u32> {
-        tree.settle(&rows.iter().cloned().collect(), |_| false).unwrap();
+        tree.settle(&rows.iter().cloned().collect(), |_| false, |_| false).unwrap();
         tree.members.keys().copied().collect()
     }
 

@@ -24,6 +24,8 @@ mod config;
 mod environment;
 mod render;
 mod template;
+#[cfg(test)]
+mod tests;
 
 pub use config::{ConfigError, Live, Ready, Runtime, RuntimeConfig, RuntimeKind, Runtimes};
 pub use environment::{SLOT_GENERATION, SLOT_ID, SLOT_RUNNER};

@@ -53,7 +53,7 @@ impl App {
     ) {
         self.audit.record(AuditEntry {
             time: Time(clock::now()),
-            by: caller.name.clone(),
+            by: caller.name.to_string(),
             role: Some(caller.role),
             action: action.to_owned(),
             target: target.to_string(),

@@ -14,7 +14,7 @@ use berth_wire::{Role, TokenId};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The name of their token, or `local` on a server without tokens.
-    pub name: String,
+    pub name: std::borrow::Cow<'static, str>,
     /// Their token.
     pub token: Option<TokenId>,
     /// What they may do.

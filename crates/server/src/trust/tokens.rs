@@ -179,7 +179,7 @@ impl Tokens {
         }
         row.last_used.store(now.millis(), Ordering::Relaxed);
         let Kept { name, role, runner_id, .. } = &row.kept;
-        Some(Caller { name: name.to_string(), token: Some(id), role: *role, runner: runner_id.clone() })
+        Some(Caller { name: name.to_string().into(), token: Some(id), role: *role, runner: runner_id.clone() })
     }
 
     /// Writes all of them beside the old file, and puts it in its place once it is on the disk.

@@ -26,10 +26,11 @@ impl Views {
         }
         self.revision.store(revision.get(), Ordering::Release);
         self.publishing.fetch_add(1, Ordering::AcqRel);
-        self.stream.push(events.clone(), revision);
+        let story = self.scribe.pick(&decisions, &events);
+        self.stream.push(events, revision);
         workloads.iter().for_each(|workload| self.workload_waiters.wake(workload));
         runners.iter().for_each(|runner| self.runner_waiters.wake(runner));
-        self.scribe.write_down(decisions, events);
+        self.scribe.write_down(story);
     }
 
     /// Puts the rows, and tells which workloads changed and for which runners what they should run.
@@ -95,7 +96,7 @@ impl Views {
         });
     }
 
-    fn note_outcomes(&self, outcomes: Vec<Outcome>, durations: &[Duration]) -> (Vec<Arc<Decided>>, Vec<Arc<Happened>>) {
+    fn note_outcomes(&self, outcomes: Vec<Outcome>, durations: &[Duration]) -> (Vec<Arc<Decided>>, Vec<Happened>) {
         let mut decisions = Vec::new();
         let mut events = Vec::new();
         for (outcome, duration) in outcomes.into_iter().zip(durations) {
@@ -106,7 +107,7 @@ impl Views {
             let first = outcome.revision.get().saturating_sub(outcome.kept.len() as u64);
             events.extend(outcome.kept.into_iter().zip(first + 1..).map(|(event, revision)| {
                 self.metrics.happened(&event);
-                Arc::new(Happened { revision: Revision::new(revision), at: outcome.at, event })
+                Happened { revision: Revision::new(revision), at: outcome.at, event }
             }));
         }
         (decisions, events)

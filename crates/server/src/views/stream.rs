@@ -1,7 +1,6 @@
 //! The last events, for those who follow. Whoever follows reads at their own pace from a ring; nobody is waited for.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use berth_core::Event;
 use berth_domain::{Revision, Timestamp};
@@ -9,7 +8,7 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 
 /// One event that is durable.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Happened {
     /// Its number.
     pub revision: Revision,
@@ -23,7 +22,7 @@ pub struct Happened {
 #[derive(Debug)]
 pub struct Stream {
     kept: usize,
-    ring: RwLock<VecDeque<Arc<Happened>>>,
+    ring: RwLock<VecDeque<Happened>>,
     latest: watch::Sender<Revision>,
 }
 
@@ -31,7 +30,7 @@ pub struct Stream {
 #[derive(Debug)]
 pub enum Next {
     /// These, in order; none if nothing happened since.
-    Events(Vec<Arc<Happened>>),
+    Events(Vec<Happened>),
     /// Some of it is no longer kept: read the listings again and follow from this revision.
     Gap(Revision),
 }
@@ -41,7 +40,7 @@ impl Stream {
         Self { kept: kept.max(1), ring: RwLock::new(VecDeque::new()), latest: watch::Sender::new(Revision::default()) }
     }
 
-    pub(super) fn push(&self, events: Vec<Arc<Happened>>, revision: Revision) {
+    pub(super) fn push(&self, events: Vec<Happened>, revision: Revision) {
         if !events.is_empty() {
             let mut ring = self.ring.write();
             ring.extend(events);

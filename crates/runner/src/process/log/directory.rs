@@ -38,7 +38,7 @@ pub struct LogDir {
 
 impl LogDir {
     /// How many starts of a slot are kept, so that the one before can be read after a failure.
-    const GENERATIONS: usize = 3;
+    const GENERATIONS: u32 = 3;
 
     /// Takes or makes the directory. Others may not read it: programs log what they are asked.
     pub fn open(path: &Path, limits: LogLimits) -> io::Result<Self> {
@@ -73,7 +73,7 @@ impl LogDir {
         for entry in fs::read_dir(dir)? {
             let name = entry?.file_name();
             let generation = name.to_str().and_then(|name| name.split('.').next()?.parse::<u32>().ok());
-            let is_old = |generation: u32| generation.saturating_add(Self::GENERATIONS as u32) <= newest.get();
+            let is_old = |generation: u32| generation.saturating_add(Self::GENERATIONS) <= newest.get();
             if generation.is_some_and(is_old) {
                 fs::remove_file(dir.join(name))?;
             }

@@ -1,0 +1,206 @@
+//! An agent's hands, for tests: starts real programs through the real path, from a runtime's template to a process.
+//!
+//! The trampoline is this very test program, entered through an ignored test ([`trampoline_door`]).
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use berth_domain::{
+    Arg, Bytes, DesiredAction, DesiredSlot, Generation, Millicores, ModelName, RunnerId, RuntimeName, SlotId, Span,
+    Timestamp,
+};
+use berth_runner::process::{
+    Depth, LogDir, LogLimits, Process, ProcessId, ProcessTable, Progress, SlotLog, SlotMark, SpawnOptions, Spawner,
+    StopLimits, Stopping, Tree, trampoline,
+};
+use berth_runner::runtime::{Launch, Runtime, RuntimeConfig, Surroundings, render};
+
+/// Long enough for a busy machine; nothing waits that long if it works.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+#[test]
+#[ignore = "a door for the trampoline, opened by other tests"]
+fn trampoline_door() {
+    let args: Vec<OsString> = std::env::args_os().skip_while(|arg| arg != "--").skip(1).collect();
+    if !args.is_empty() {
+        trampoline(args)
+    }
+}
+
+/// What makes this program call the trampoline.
+pub fn door() -> Vec<OsString> {
+    let program = std::env::current_exe().unwrap().into_os_string();
+    let words = ["--exact", "process_support::trampoline_door", "--ignored", "--nocapture", "--test-threads=1", "--"];
+    [program].into_iter().chain(words.map(Into::into)).collect()
+}
+
+pub fn through_the_door() -> SpawnOptions {
+    SpawnOptions { trampoline: Some(door()), ..SpawnOptions::default() }
+}
+
+pub struct Agent {
+    pub dir: tempfile::TempDir,
+    pub runner: RunnerId,
+    pub logs: LogDir,
+    pub spawner: Spawner,
+}
+
+/// One slot that was started.
+pub struct Started {
+    pub launch: Launch,
+    pub process: Process,
+    pub log: SlotLog,
+    pub mark: SlotMark,
+}
+
+impl Agent {
+    pub fn new(options: SpawnOptions) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let logs = LogDir::open(&dir.path().join("logs"), LogLimits::default()).unwrap();
+        let spawner = Spawner::start(options).unwrap();
+        Self { dir, runner: RunnerId::new(format!("test-{}", std::process::id())).unwrap(), logs, spawner }
+    }
+
+    /// With a session for each slot.
+    pub fn with_sessions() -> Self {
+        Self::new(through_the_door())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn start(&self, command: &[&str], args: &[&str]) -> Started {
+        self.start_launch(self.launch(&RuntimeConfig::default(), command, args))
+    }
+
+    pub fn sh(&self, script: &str, args: &[&str]) -> Started {
+        self.start(&["sh", "-c", script, "sh", "{args}"], args)
+    }
+
+    pub fn python(&self, script: &str, args: &[&str]) -> Started {
+        self.start(&["python3", "-c", script, "{args}"], args)
+    }
+
+    pub fn start_launch(&self, launch: Launch) -> Started {
+        let log = self.logs.slot(launch.slot, launch.generation).unwrap();
+        let process = self.spawner.spawn(&launch, &log).unwrap();
+        let mark = SlotMark { runner: self.runner.clone(), slot: launch.slot, generation: launch.generation };
+        Started { launch, process, log, mark }
+    }
+
+    pub fn launch(&self, config: &RuntimeConfig, command: &[&str], args: &[&str]) -> Launch {
+        self.launch_at(config, command, args, 1)
+    }
+
+    pub fn launch_at(&self, config: &RuntimeConfig, command: &[&str], args: &[&str], port: u16) -> Launch {
+        let name = RuntimeName::new("test").unwrap();
+        let braces = |text: &&str| {
+            if text.starts_with('{') { (*text).to_owned() } else { text.replace('{', "{{").replace('}', "}}") }
+        };
+        let command = Some(command.iter().map(braces).collect());
+        let runtime = Runtime::new(&name, &RuntimeConfig { command, ..config.clone() }).unwrap();
+        let slot = DesiredSlot {
+            id: new_slot(),
+            generation: Generation::new(1),
+            action: DesiredAction::Run,
+            model: ModelName::new("some model").unwrap(),
+            runtime: name,
+            args: args.iter().map(|arg| Arg::new(arg).unwrap()).collect(),
+            gpus: Vec::new(),
+            cpu_millicores: Millicores::ZERO,
+            ram_bytes: Bytes::ZERO,
+            concurrency: 1,
+        };
+        let environment = std::env::vars_os().collect();
+        let around = Surroundings {
+            runner: &self.runner,
+            address: "127.0.0.1",
+            bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port,
+            totals: &BTreeMap::new(),
+            environment: &environment,
+        };
+        render(&runtime, &slot, &around).unwrap()
+    }
+
+    /// All that carry the mark of any slot of this test program.
+    pub fn marked(&self, mark: &SlotMark) -> Vec<ProcessId> {
+        let table = ProcessTable::read().unwrap();
+        berth_runner::process::marked(&table, &self.runner).unwrap().remove(mark).unwrap_or_default()
+    }
+}
+
+impl Started {
+    /// A tree that knows no more than what is on record.
+    pub fn tree(&self) -> Tree {
+        Tree::new(self.mark.clone(), Some(self.process.id().clone()), None)
+    }
+
+    /// Waits until the program has written this.
+    pub fn says(&self, words: &str) -> String {
+        let text = || String::from_utf8_lossy(&self.log.tail(usize::MAX).unwrap()).into_owned();
+        until(&format!("{words:?} in the log"), || text().contains(words));
+        text()
+    }
+
+    /// The number behind a word in the log.
+    pub fn number(&self, word: &str) -> u32 {
+        let after = |text: String| {
+            let rest = text.split_once(&format!("{word} "))?.1.to_owned();
+            rest.split_once('\n')?.0.trim().parse().ok()
+        };
+        until(&format!("{word} and a number"), || after(self.says(word)).is_some());
+        after(self.says(word)).unwrap()
+    }
+
+    pub fn exit(&self) -> berth_runner::process::Exit {
+        until("the end of the first process", || self.process.poll_exit().is_some());
+        self.process.poll_exit().unwrap()
+    }
+}
+
+pub fn look(tree: &mut Tree) -> Vec<u32> {
+    let found = tree.look(&ProcessTable::read().unwrap(), Depth::Thorough).unwrap();
+    found.iter().map(|process| process.pid).collect()
+}
+
+/// Ends a tree, with little patience.
+pub fn stop(tree: Tree, grace_ms: u64) -> Progress {
+    let limits = StopLimits { grace: Span::from_millis(grace_ms), unkillable_after: Span::from_millis(20_000) };
+    let begun = Timestamp::from_millis(0);
+    let mut stopping = Stopping::begin(tree, limits, begun);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(stopping.finish(begun)).unwrap()
+}
+
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub fn is_alive(pid: u32) -> bool {
+    ProcessId::of(pid).unwrap().is_some_and(|process| process.is_alive().unwrap())
+}
+
+pub fn read_when_there(path: &Path) -> String {
+    until(&format!("{}", path.display()), || std::fs::read_to_string(path).is_ok_and(|text| text.ends_with('\n')));
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// A slot id that no other test uses, in this program or in one beside it.
+pub fn new_slot() -> SlotId {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    SlotId::new(uuid::Uuid::from_u128((started << 48) ^ (u128::from(std::process::id()) << 16) ^ u128::from(number)))
+}
