@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use berth_tests::service::{Api, FakeAgent, GIB, Obeying, Server, eventually, ledgers};
+use berth_tests::service::{Api, FakeAgent, GIB, Obeying, Reply, Server, eventually, ledgers};
 use serde_json::{Value, json};
 
 /// What of a row must be the same after a restart: all of it but what is counted from now.
@@ -110,15 +110,24 @@ struct Told {
     workloads: BTreeMap<String, Option<&'static str>>,
     /// Ends that were asked for when the server fell: they may have happened.
     in_doubt: BTreeMap<String, &'static str>,
+    /// Submissions that were not answered, by their keys: they may be there.
+    unanswered: Vec<(String, Value)>,
+}
+
+fn submit(api: &Api, key: &str, body: &Value) -> Result<Reply, ureq::Error> {
+    api.ask("POST", "/api/v1/workloads?wait=100ms").header("Idempotency-Key", key).json(body).try_send()
 }
 
 /// Submits, completes and takes back until the server falls.
-fn write_until_it_falls(api: &Api, told: &Mutex<Told>, acknowledged: &AtomicUsize, number: usize) {
+fn write_until_it_falls(api: &Api, told: &Mutex<Told>, acknowledged: &AtomicUsize, round: usize, number: usize) {
     let model = if number.is_multiple_of(2) { "chat" } else { "batch" };
     let kind = if model == "chat" { "lease" } else { "job" };
     for turn in number.. {
-        let submit = api.ask("POST", "/api/v1/workloads?wait=100ms").json(&json!({ "model": model, "kind": kind }));
-        let Ok(reply) = submit.try_send() else { return };
+        let (key, body) = (format!("{round}/{number}/{turn}"), json!({ "model": model, "kind": kind }));
+        let Ok(reply) = submit(api, &key, &body) else {
+            told.lock().unwrap().unanswered.push((key, body));
+            return;
+        };
         let reply = reply.is(201);
         let (id, attempt) = (reply.id(), reply.body["attempt"].clone());
         told.lock().unwrap().workloads.insert(id.clone(), None);
@@ -170,7 +179,7 @@ fn generations(api: &Api) -> BTreeMap<String, Value> {
 
 #[test]
 fn s1_killed_in_a_storm_of_writers_nothing_acknowledged_is_lost() {
-    const ROUNDS: usize = 6;
+    const ROUNDS: usize = 10;
     const WRITERS: usize = 12;
     let mut server = Server::with(&["scheduler.min_run=0s", "journal.segment=1MiB", "journal.snapshot_after=1MiB"]);
     let api = server.api();
@@ -186,7 +195,7 @@ fn s1_killed_in_a_storm_of_writers_nothing_acknowledged_is_lost() {
         std::thread::scope(|scope| {
             for number in 0..WRITERS {
                 let (api, told, acknowledged) = (&api, &told, &acknowledged);
-                scope.spawn(move || write_until_it_falls(api, told, acknowledged, number));
+                scope.spawn(move || write_until_it_falls(api, told, acknowledged, round, number));
             }
             eventually("some writes", || (acknowledged.load(Ordering::Relaxed) > 37 * round).then_some(()));
             before.append(&mut generations(&api));
@@ -194,7 +203,16 @@ fn s1_killed_in_a_storm_of_writers_nothing_acknowledged_is_lost() {
         });
         server.restart();
         let _ = ledgers::checked(&api);
-        check_told(&api, &told.lock().unwrap());
+        let mut told = told.lock().unwrap();
+        check_told(&api, &told);
+        // Whoever heard nothing asks again with the same key, and has one workload for it.
+        for (key, body) in std::mem::take(&mut told.unanswered) {
+            let reply = submit(&api, &key, &body).unwrap();
+            assert!(matches!(reply.status, 200 | 201), "{}", reply.text);
+            told.workloads.insert(reply.id(), None);
+        }
+        assert_eq!(api.get("/api/v1/workloads").is(200).rows().len(), told.workloads.len(), "each submission once");
+        drop(told);
         for (slot, generation) in generations(&api) {
             assert!(before.get(&slot).is_none_or(|was| *was == generation), "slot {slot} was started again");
         }
@@ -211,4 +229,23 @@ fn s1_killed_in_a_storm_of_writers_nothing_acknowledged_is_lost() {
     }
     assert!(!started.is_empty());
     let _ = ledgers::checked(&api);
+}
+
+#[test]
+fn n16_after_a_restart_nothing_is_placed_before_the_first_report_and_no_lease_expires_at_once() {
+    let mut server = Server::start();
+    let api = server.api();
+    let mut agent = FakeAgent::new(&api, "box", &[80 * GIB, 80 * GIB]).registered();
+    api.model("chat", json!({ "memory": "60GiB" }));
+    let running = api.post("/api/v1/workloads", &json!({ "model": "chat", "ttl": "3s" })).is(201).id();
+    agent.obey_all();
+    server.kill();
+    std::thread::sleep(std::time::Duration::from_millis(3500));
+    server.restart();
+    assert_eq!(api.state(&running), "running", "the server was away, not the gateway");
+    let early = api.lease("chat").is(201);
+    assert_eq!((&early.body["state"], &early.body["reason"]["code"]), (&json!("queued"), &json!("runners_not_ready")));
+    assert_eq!(api.get("/api/v1/runners/box").is(200).body["reported"], false);
+    let _ = agent.report().is(200);
+    assert_eq!(api.state(&early.id()), "assigned");
 }

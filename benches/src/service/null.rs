@@ -1,21 +1,33 @@
-//! The limit: the same sockets, the same JSON, the same durable batch append, and nothing decided.
+//! The limit: the same sockets, the same gate, the same JSON, the same durable batch append, and nothing decided.
 
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use axum::Router;
 use axum::body::Bytes as Body;
-use axum::extract::State;
+use axum::extract::State as Shared;
 use axum::http::{StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use berth_core::{Settings, State};
 use berth_domain::{
-    Attempt, DeviceUuid, Epoch, ModelRevision, Revision, RunnerId, SlotId, Timestamp, WorkloadId, WorkloadKind,
+    Attempt, ClusterId, DeviceUuid, Epoch, ModelRevision, Revision, RunnerId, SlotId, Timestamp, WorkloadId, WorkloadKind,
 };
 use berth_server::config::Config;
-use berth_server::engine::Record;
+use berth_server::engine::{Engine, Record};
+use berth_server::http::access::{Gate, guard};
+use berth_server::http::{App, Tools};
+use berth_server::logging::LogLevel;
+use berth_server::scribe::Scribe;
 use berth_server::serve;
-use berth_store::{Journal, Options, RecordRef};
+use berth_server::trust::Access;
+use berth_server::trust::audit::Audit;
+use berth_server::trust::rates::Rates;
+use berth_server::trust::tokens::Tokens;
+use berth_server::views::Views;
+use berth_server::writer::{self, Desk};
+use berth_store::{Journal, MemoryJournal, Options, RecordRef};
 use berth_wire::{SubmitRequest, Time, Workload, WorkloadSlot, WorkloadState, body};
 use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
@@ -52,12 +64,33 @@ pub async fn serve(config: &Config) -> anyhow::Result<()> {
             }
         }
     });
-    let router = Router::new().route("/api/v1/workloads", post(submit)).with_state(Arc::new(line));
+    let gate = from_fn_with_state(Gate { app: idle_app(config)?, access: Access::Submit }, guard);
+    let router =
+        Router::new().route("/api/v1/workloads", post(submit)).route_layer(gate).with_state(Arc::new(line));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     announce(listener.local_addr()?);
     let (_stop, stopping) = watch::channel(false);
     serve::serve(listener, None, router, &config.limits, stopping).await;
     Ok(())
+}
+
+/// What the gate works with: a server that has nothing to do.
+fn idle_app(config: &Config) -> anyhow::Result<App> {
+    let (scribe, _) = Scribe::start()?;
+    let views = Arc::new(Views::new(1, 1, scribe));
+    let engine = Engine::new(State::new(Settings::default()));
+    let desk = Desk { engine, journal: MemoryJournal::new(), views: views.clone(), fatal: Box::new(|_| ()) };
+    let (writer, _) = writer::start(desk, ClusterId::new(Uuid::now_v7()))?;
+    Ok(App::from(Tools {
+        writer,
+        views,
+        tokens: Tokens::open(&config.server.data_dir)?,
+        audit: Audit::open(&config.server.data_dir)?,
+        rates: Arc::new(Rates::new(config.limits.requests_per_second, config.limits.burst)),
+        limits: config.limits.clone(),
+        log_level: LogLevel::fixed(),
+        stopping: watch::channel(false).1,
+    }))
 }
 
 /// A record as large as that of a placement.
@@ -94,7 +127,7 @@ fn device() -> DeviceUuid {
     DeviceUuid::new("GPU-0001-0").unwrap_or_else(|_| unreachable!("a name"))
 }
 
-async fn submit(State(line): State<Arc<SyncSender<Ask>>>, text: Body) -> Response {
+async fn submit(Shared(line): Shared<Arc<SyncSender<Ask>>>, text: Body) -> Response {
     let Ok(request) = body::read::<SubmitRequest>(&text) else { return StatusCode::BAD_REQUEST.into_response() };
     let model = request.model.clone();
     let Ok(submission) = request.into_submission(None) else { return StatusCode::BAD_REQUEST.into_response() };

@@ -9,10 +9,6 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// Answers are many small pieces made on one thread and dropped on another, which this allocator is good at.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Berth places model workloads on GPUs, and never promises a GPU more memory than it has.
 #[derive(Debug, Parser)]
 #[command(name = "berth", version, about, after_help = cli::EXIT_STATUS)]

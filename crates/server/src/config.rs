@@ -128,7 +128,7 @@ pub struct HistoryConfig {
 
 impl Default for HistoryConfig {
     fn default() -> Self {
-        Self { decisions: 10_000, events: 20_000 }
+        Self { decisions: 5_000, events: 10_000 }
     }
 }
 

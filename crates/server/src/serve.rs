@@ -92,6 +92,26 @@ struct House {
     patience: Duration,
 }
 
+/// The beginning of HTTP/2. A connection that begins otherwise is HTTP/1 or TLS, and those have deadlines of their own.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Waits until it can be told whether a connection speaks HTTP/2.
+async fn begins_with_preface(stream: &TcpStream) -> bool {
+    let mut words = [0; PREFACE.len()];
+    loop {
+        match stream.peek(&mut words).await {
+            Ok(heard) if heard > 0 && PREFACE.starts_with(&words[..heard]) => {
+                if heard == PREFACE.len() {
+                    return true;
+                }
+                // More must come, and the socket is readable already: look again in a moment.
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            _ => return false,
+        }
+    }
+}
+
 impl House {
     async fn receive(
         self,
@@ -102,10 +122,18 @@ impl House {
     ) {
         // Answers are small and should leave at once.
         drop(stream.set_nodelay(true));
+        // Which HTTP it speaks is told by its first bytes; whoever does not say keeps a place for nothing.
+        let Ok(speaks_two) = tokio::time::timeout(self.patience, begins_with_preface(&stream)).await else {
+            tracing::debug!(%peer, "it did not say anything in time");
+            return;
+        };
         match self.tls.clone() {
-            None => self.entertain(stream, peer, watcher).await,
+            None => self.entertain(stream, speaks_two, peer, watcher).await,
             Some(tls) => match tokio::time::timeout(self.patience, tls.accept(stream)).await {
-                Ok(Ok(encrypted)) => self.entertain(encrypted, peer, watcher).await,
+                Ok(Ok(encrypted)) => {
+                    let agreed_on_two = encrypted.get_ref().1.alpn_protocol() == Some(b"h2");
+                    self.entertain(encrypted, agreed_on_two, peer, watcher).await;
+                }
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
                 Err(_) => tracing::debug!(%peer, "no TLS in time"),
             },
@@ -116,10 +144,12 @@ impl House {
     async fn entertain<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         self,
         stream: S,
+        speaks_two: bool,
         peer: SocketAddr,
         watcher: hyper_util::server::graceful::Watcher,
     ) {
         let Self { router, builder, .. } = self;
+        let builder = if speaks_two { builder.http2_only() } else { builder.http1_only() };
         let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(Peer(peer));
             let mut router = router.clone();

@@ -153,7 +153,7 @@ impl Api {
         if about["runtime"].is_null() {
             about["runtime"] = json!("vllm");
         }
-        let reply = self.put(&format!("/api/v1/models/{}", name.replace('/', "%2F")), &about);
+        let reply = self.put(&format!("/api/v1/models/{}", name.replace('/', "%2F").replace(' ', "%20")), &about);
         assert!(matches!(reply.status, 200 | 201), "{}", reply.text);
     }
 

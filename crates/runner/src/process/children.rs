@@ -5,7 +5,6 @@
 //! else in this process waits for is not its to take.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -14,49 +13,44 @@ use rustix::process::{WaitId, WaitIdOptions, waitid};
 use super::signal;
 use super::table::ProcessTable;
 
-/// Those that have a handle of their own, and the dead that nobody has waited for yet.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Children {
-    inner: Arc<Mutex<Inner>>,
-}
+/// How long a dead child may belong to somebody else in this process who is about to wait for it.
+const COURTESY: Duration = Duration::from_secs(1);
 
-#[derive(Debug, Default)]
-struct Inner {
+/// Those that have a handle of their own, and the dead that nobody has waited for yet. There is one list, since a
+/// process has one set of children.
+static CHILDREN: Mutex<Children> = Mutex::new(Children { watched: BTreeSet::new(), unclaimed: BTreeMap::new() });
+
+struct Children {
     watched: BTreeSet<u32>,
     unclaimed: BTreeMap<(u32, u64), Instant>,
 }
 
-impl Children {
-    /// How long a dead child may belong to somebody else in this process who is about to wait for it.
-    const COURTESY: Duration = Duration::from_secs(1);
+pub(super) fn watch(pid: u32) {
+    CHILDREN.lock().watched.insert(pid);
+}
 
-    pub(super) fn watch(&self, pid: u32) {
-        self.inner.lock().watched.insert(pid);
-    }
+pub(super) fn unwatch(pid: u32) {
+    CHILDREN.lock().watched.remove(&pid);
+}
 
-    pub(super) fn unwatch(&self, pid: u32) {
-        self.inner.lock().watched.remove(&pid);
-    }
-
-    /// Waits for the dead that came back to the agent and that nobody else has waited for. Says how many there were.
-    pub(super) fn reap(&self, table: &ProcessTable, now: Instant) -> usize {
-        let own = std::process::id();
-        let mut inner = self.inner.lock();
-        let Inner { watched, unclaimed } = &mut *inner;
-        let dead = table.rows().filter(|row| row.parent == own && row.is_dead() && !watched.contains(&row.pid));
-        let dead: BTreeSet<(u32, u64)> = dead.map(|row| (row.pid, row.start_ticks)).collect();
-        unclaimed.retain(|entry, _| dead.contains(entry));
-        let mut reaped = 0;
-        for entry in dead {
-            let since = *unclaimed.entry(entry).or_insert(now);
-            if now.saturating_duration_since(since) >= Self::COURTESY
-                && let Some(pid) = signal::pid(entry.0)
-            {
-                let ended = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
-                reaped += usize::from(matches!(ended, Ok(Some(_))));
-                unclaimed.remove(&entry);
-            }
+/// Waits for the dead that came back to the agent and that nobody else has waited for. Says how many there were.
+pub(super) fn reap(table: &ProcessTable, now: Instant) -> usize {
+    let own = std::process::id();
+    let mut children = CHILDREN.lock();
+    let Children { watched, unclaimed } = &mut *children;
+    let dead = table.rows().filter(|row| row.parent == own && row.is_dead() && !watched.contains(&row.pid));
+    let dead: BTreeSet<(u32, u64)> = dead.map(|row| (row.pid, row.start_ticks)).collect();
+    unclaimed.retain(|entry, _| dead.contains(entry));
+    let mut reaped = 0;
+    for entry in dead {
+        let since = *unclaimed.entry(entry).or_insert(now);
+        if now.saturating_duration_since(since) >= COURTESY
+            && let Some(pid) = signal::pid(entry.0)
+        {
+            let ended = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+            reaped += usize::from(matches!(ended, Ok(Some(_))));
+            unclaimed.remove(&entry);
         }
-        reaped
     }
+    reaped
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::children::Children;
+use super::children;
 use super::id::{Liveness, ProcessId};
 use super::signal;
 
@@ -47,7 +47,7 @@ pub struct Process {
     descriptor: Option<OwnedFd>,
     exit_file: Option<PathBuf>,
     exit: Mutex<Option<Exit>>,
-    children: Option<Children>,
+    is_child: bool,
 }
 
 impl Process {
@@ -57,7 +57,7 @@ impl Process {
         let descriptor = open(&id)?;
         Ok(match id.liveness()? {
             Liveness::Alive => {
-                Adoption::Alive(Self { id, descriptor, exit_file, exit: Mutex::new(None), children: None })
+                Adoption::Alive(Self { id, descriptor, exit_file, exit: Mutex::new(None), is_child: false })
             }
             Liveness::Gone => Adoption::Gone(exit_file.as_deref().map_or(Exit::Unknown, read_exit_file)),
             Liveness::Unknown => Adoption::Unknown,
@@ -65,10 +65,10 @@ impl Process {
     }
 
     /// A process that this agent has just started, and has not waited for: its pid cannot be anybody else's.
-    pub(super) fn started(pid: u32, exit_file: Option<PathBuf>, children: Children) -> io::Result<Self> {
+    pub(super) fn started(pid: u32, exit_file: Option<PathBuf>) -> io::Result<Self> {
         let id = ProcessId::of(pid)?.ok_or_else(|| io::Error::other("a process that was just started is not there"))?;
         let descriptor = open(&id)?;
-        Ok(Self { id, descriptor, exit_file, exit: Mutex::new(None), children: Some(children) })
+        Ok(Self { id, descriptor, exit_file, exit: Mutex::new(None), is_child: true })
     }
 
     /// Who it is: to be put on record.
@@ -130,8 +130,8 @@ impl Process {
     }
 
     fn forget(&self) {
-        if let Some(children) = &self.children {
-            children.unwatch(self.id.pid);
+        if self.is_child {
+            children::unwatch(self.id.pid);
         }
     }
 }

@@ -19,7 +19,7 @@ use std::time::Instant;
 use rustix::process::set_child_subreaper;
 
 use super::cgroup::{Cgroup, Cgroups};
-use super::children::Children;
+use super::children;
 use super::handle::Process;
 use super::log::SlotLog;
 use super::table::ProcessTable;
@@ -86,7 +86,6 @@ type Reply = mpsc::SyncSender<Result<Process, SpawnError>>;
 pub struct Spawner {
     requests: mpsc::Sender<(Box<Task>, Reply)>,
     options: SpawnOptions,
-    children: Children,
 }
 
 /// All that the thread needs to know.
@@ -110,15 +109,13 @@ impl Spawner {
         }
         set_child_subreaper(Some(rustix::process::getpid()))?;
         let (requests, inbox) = mpsc::channel::<(Box<Task>, Reply)>();
-        let children = Children::default();
-        let watched = children.clone();
         thread::Builder::new().name("spawner".into()).spawn(move || {
             for (task, reply) in inbox {
                 // Who asked may have given up; then the process is reaped like any other.
-                let _ = reply.send(spawn(*task, &watched));
+                let _ = reply.send(spawn(*task));
             }
         })?;
-        Ok(Self { requests, options, children })
+        Ok(Self { requests, options })
     }
 
     /// Starts a slot's first process, its output going to its log. Takes as long as a fork (about a millisecond).
@@ -138,7 +135,7 @@ impl Spawner {
 
     /// Waits for the dead of slots that came back to the agent. To be called now and then, with any recent table.
     pub fn reap(&self, table: &ProcessTable) -> usize {
-        self.children.reap(table, Instant::now())
+        children::reap(table, Instant::now())
     }
 
     /// Whether somebody has to stay beside a job and note how it ended: it may outlive the agent.
@@ -179,7 +176,7 @@ impl Spawner {
     }
 }
 
-fn spawn(task: Task, children: &Children) -> Result<Process, SpawnError> {
+fn spawn(task: Task) -> Result<Process, SpawnError> {
     let (program, args) = task.argv.split_first().ok_or(SpawnError::NoProgram)?;
     let mut command = Command::new(program);
     command.args(args).env_clear().envs(&task.launch.env);
@@ -192,8 +189,8 @@ fn spawn(task: Task, children: &Children) -> Result<Process, SpawnError> {
     }
     let child = command.spawn().map_err(|error| SpawnError::Program { program: program.clone(), error })?;
     let pid = child.id();
-    children.watch(pid);
-    let process = Process::started(pid, task.exit_file, children.clone());
+    children::watch(pid);
+    let process = Process::started(pid, task.exit_file);
     let process = process.and_then(|process| match &task.cgroup {
         Some(cgroup) => cgroup.add(pid).map(|()| process),
         None => Ok(process),
@@ -203,7 +200,7 @@ fn spawn(task: Task, children: &Children) -> Result<Process, SpawnError> {
         let mut child = child;
         let _ = child.kill();
         let _ = child.wait();
-        children.unwatch(pid);
+        children::unwatch(pid);
         SpawnError::Watch(error)
     })
 }

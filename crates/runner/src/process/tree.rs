@@ -64,15 +64,19 @@ impl Tree {
             let fresh = ProcessTable::read()?;
             self.update(&fresh, depth)?;
             if self.members.is_empty() {
-                return Ok(self.unseen(&fresh)?.into_iter().collect());
+                return Ok(self.unseen(table, &fresh)?.into_iter().collect());
             }
         }
         Ok(self.members.values().cloned().collect())
     }
 
-    fn unseen(&self, table: &ProcessTable) -> io::Result<Option<ProcessId>> {
-        let in_table = |circle: u32| table.rows().any(|row| row.group == circle);
-        let unseen = self.circles.iter().find(|(circle, _)| signal::group_exists(**circle) && !in_table(**circle));
+    /// Somebody is in a group that has entries and none in the table, or that has other dead ones than a moment ago.
+    fn unseen(&self, before: &ProcessTable, now: &ProcessTable) -> io::Result<Option<ProcessId>> {
+        let moves = |circle: u32| {
+            let mut rows = now.rows().filter(|row| row.group == circle).peekable();
+            rows.peek().is_none() || rows.any(|row| before.get(row.pid) != Some(row))
+        };
+        let unseen = self.circles.iter().find(|(circle, _)| signal::group_exists(**circle) && moves(**circle));
         if let Some((_, leader)) = unseen {
             return Ok(Some(leader.clone()));
         }
@@ -80,28 +84,27 @@ impl Tree {
         Ok(self.root.clone().filter(|_| populated == Some(true)))
     }
 
-    /// Asks everybody of the last look to end.
+    /// Asks everybody of the last look to end, once: many programs take a second request for impatience.
     pub fn term(&self) {
         self.signal(Signal::TERM);
         // Who is stopped would hear it only once it goes on.
         self.signal(Signal::CONT);
     }
 
-    /// Ends everybody of the last look, and with a cgroup everybody in it at one instant. Look and kill again until
-    /// nobody is left: a tree may grow while it is being felled.
+    /// Ends everybody of the last look, and everybody in their groups and cgroup at one instant: nobody there can fork
+    /// out of the way. Look and kill again until nobody is left: a tree may grow while it is being felled.
     pub fn kill(&self) {
         if let Some(cgroup) = &self.cgroup {
             // An older kernel has no such file; then they are ended one by one.
             let _ = cgroup.kill();
         }
+        for circle in self.circles.keys() {
+            signal::send_to_group(*circle, Signal::KILL);
+        }
         self.signal(Signal::KILL);
     }
 
     fn signal(&self, signal: Signal) {
-        // A group is told at one instant: nobody in it can fork out of the way.
-        for circle in self.circles.keys() {
-            signal::send_to_group(*circle, signal);
-        }
         for member in self.members.values() {
             signal::send(member, signal);
         }

@@ -24,8 +24,10 @@ pub struct Peer(pub SocketAddr);
 /// What a route asks of its caller, as the state of a layer.
 #[derive(Clone, Debug)]
 pub struct Gate {
-    pub(super) app: App,
-    pub(super) access: Access,
+    /// What it works with.
+    pub app: App,
+    /// What it asks for.
+    pub access: Access,
 }
 
 /// Lets a request pass to its route, with its [`Caller`] known, or answers why not; counts it, and puts on every answer
@@ -58,9 +60,12 @@ pub(super) fn furnish(headers: &mut HeaderMap, revision: Revision) {
 
 /// Who asks, if they may.
 pub(super) async fn admit(gate: &Gate, parts: &mut Parts) -> Result<Caller, Failure> {
-    let caller = identify(&gate.app, &parts.headers)?;
+    let caller = identify(&gate.app, parts);
     let address = parts.extensions.get::<Peer>().map_or(IpAddr::from([0, 0, 0, 0]), |peer| peer.0.ip());
-    gate.app.rates.check(caller.as_ref(), address).map_err(Failure::rate_limited)?;
+    // Whoever guesses is counted by their address.
+    let known = caller.as_ref().ok().and_then(Option::as_ref);
+    gate.app.rates.check(known, address).map_err(Failure::rate_limited)?;
+    let caller = caller?;
     if gate.access == Access::Public {
         return Ok(caller.unwrap_or_else(Caller::local));
     }
@@ -82,10 +87,10 @@ pub(super) async fn admit(gate: &Gate, parts: &mut Parts) -> Result<Caller, Fail
 }
 
 /// Who asks: nobody, if the server has tokens and none was sent. A token that is wrong is never nobody.
-fn identify(app: &App, headers: &HeaderMap) -> Result<Option<Caller>, Failure> {
-    let sent = headers.get(header::AUTHORIZATION);
+fn identify(app: &App, parts: &Parts) -> Result<Option<Caller>, Failure> {
+    let sent = parts.headers.get(header::AUTHORIZATION);
     if app.tokens.is_empty() {
-        check_host(headers)?;
+        check_host(parts)?;
         return Ok(Some(Caller::local()));
     }
     let Some(sent) = sent else { return Ok(None) };
@@ -96,26 +101,27 @@ fn identify(app: &App, headers: &HeaderMap) -> Result<Option<Caller>, Failure> {
 }
 
 /// Without tokens only this machine may ask. A web page from elsewhere must not do it through somebody's browser: its
-/// requests carry the name of its own host, or an origin.
-fn check_host(headers: &HeaderMap) -> Result<(), Failure> {
+/// requests carry the name of its own host (in a header, or in the target itself), or an origin.
+fn check_host(parts: &Parts) -> Result<(), Failure> {
     let refuse = |what: &str| {
         let detail = format!(
             "a server without tokens answers only to loopback names, and this request says {what}; make a token first"
         );
         Err(Failure::new(StatusCode::FORBIDDEN, "not_loopback", detail))
     };
-    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    if let Some(host) = text(header::HOST)
-        && !is_loopback(host)
-    {
-        return refuse(&format!("Host: {host}"));
+    let text = |name| parts.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let target = parts.uri.authority().map(|authority| authority.as_str());
+    for host in [text(header::HOST), target].into_iter().flatten() {
+        if !is_loopback(host) {
+            return refuse(&format!("Host: {host}"));
+        }
     }
-    if let Some(origin) = text(header::ORIGIN)
-        && !origin.split_once("://").is_some_and(|(_, host)| is_loopback(host))
-    {
-        return refuse(&format!("Origin: {origin}"));
+    match text(header::ORIGIN) {
+        Some(origin) if !origin.split_once("://").is_some_and(|(_, host)| is_loopback(host)) => {
+            refuse(&format!("Origin: {origin}"))
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn is_loopback(host: &str) -> bool {

@@ -23,8 +23,9 @@ use crate::trust::Caller;
 #[utoipa::path(get, path = "/api/v1/models", tag = "models", params(PageQuery),
     responses((status = 200, description = "Models by name", body = Vec<wire::Model>)))]
 pub(super) async fn list(State(app): State<App>, uri: OriginalUri, Query(page): Query<PageQuery>) -> Page<wire::Model> {
-    let seen = page.after.map(|after| move |view: &Arc<ModelView>| view.name.as_str() == after);
-    Page::of(app.views.models(), page.limit, seen, &uri, |view| view.name.to_string()).map(|view| present::model(&view))
+    let is_new = |view: &Arc<ModelView>| page.after.as_deref().is_none_or(|after| view.name.as_str() > after);
+    let rows = app.views.models().into_iter().filter(is_new);
+    Page::of(rows, page.limit, &uri, |view| view.name.to_string()).map(|view| present::model(&view))
 }
 
 /// Look at a model

@@ -27,9 +27,9 @@ pub(super) async fn list(
     uri: OriginalUri,
     Query(page): Query<PageQuery>,
 ) -> Page<wire::Runner> {
-    let seen = page.after.map(|after| move |view: &Arc<RunnerView>| view.id.as_str() == after);
+    let is_new = |view: &Arc<RunnerView>| page.after.as_deref().is_none_or(|after| view.id.as_str() > after);
     let mut slots = app.views.slots_by_runner();
-    Page::of(app.views.runners(), page.limit, seen, &uri, |view| view.id.to_string())
+    Page::of(app.views.runners().into_iter().filter(is_new), page.limit, &uri, |view| view.id.to_string())
         .map(|view| present::runner(&view, slots.remove(&view.id).unwrap_or_default()))
 }
 

@@ -5,9 +5,11 @@ use std::num::NonZeroU32;
 use axum::extract::OriginalUri;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
+use berth_wire::Invalid;
 use serde::Serialize;
 
 use super::body::Json;
+use super::problem::Failure;
 
 /// A page of a listing.
 #[derive(Debug)]
@@ -17,20 +19,14 @@ pub(super) struct Page<T> {
 }
 
 impl<T> Page<T> {
-    /// The rows after the one for which `is_last_seen` holds (all of them if there is none), at most `limit`.
+    /// Those rows that were not seen yet, at most `limit`.
     pub(super) fn of(
         rows: impl IntoIterator<Item = T>,
         limit: Option<NonZeroU32>,
-        after: Option<impl Fn(&T) -> bool>,
         uri: &OriginalUri,
         name: impl Fn(&T) -> String,
     ) -> Self {
         let mut rows: Vec<T> = rows.into_iter().collect();
-        if let Some(is_last_seen) = after
-            && let Some(place) = rows.iter().position(is_last_seen)
-        {
-            rows.drain(..=place);
-        }
         let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
         let more = rows.len() > limit;
         rows.truncate(limit);
@@ -42,6 +38,15 @@ impl<T> Page<T> {
     pub(super) fn map<U>(self, row: impl FnMut(T) -> U) -> Page<U> {
         Page { rows: self.rows.into_iter().map(row).collect(), next: self.next }
     }
+}
+
+/// The rows after the one that was seen last. If that one is gone nobody can tell where it stood.
+pub(super) fn rows_after<T>(mut rows: Vec<T>, after: Option<impl Fn(&T) -> bool>) -> Result<Vec<T>, Failure> {
+    let Some(is_last_seen) = after else { return Ok(rows) };
+    let gone = || Failure::from(Invalid::new("after", "that row is no longer there: begin the listing anew"));
+    let place = rows.iter().position(is_last_seen).ok_or_else(gone)?;
+    rows.drain(..=place);
+    Ok(rows)
 }
 
 /// The same request, but after `last`.

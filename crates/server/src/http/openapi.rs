@@ -9,7 +9,7 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, Secur
 use utoipa::openapi::{Content, InfoBuilder, OpenApi, Ref, RefOr, ResponseBuilder};
 use utoipa::{PartialSchema, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
-use utoipa_swagger_ui::SwaggerUi;
+use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use super::App;
 use crate::trust::Access;
@@ -91,6 +91,6 @@ pub(super) fn finish(mut api: OpenApi) -> OpenApi {
 /// The description itself, and a page that shows it. The page needs nothing from elsewhere.
 pub(super) fn documents(api: OpenApi) -> Router<App> {
     Router::new()
-        .merge(SwaggerUi::new("/docs").url("/openapi.json", api))
+        .merge(SwaggerUi::new("/docs").url("/openapi.json", api).config(Config::default().validator_url("none")))
         .route("/", get(|| async { Redirect::temporary("/docs") }))
 }

@@ -9,11 +9,11 @@ use berth_wire::{DecisionQuery, PageQuery};
 
 use super::App;
 use super::body::{Json, Query};
-use super::listing::Page;
+use super::listing::{Page, rows_after};
 use super::problem::Failure;
 use crate::clock;
 use crate::present;
-use crate::views::history::{Decided, Wanted};
+use crate::views::history::Wanted;
 
 /// List decisions
 ///
@@ -38,8 +38,7 @@ pub(super) async fn decisions(
         let limit = usize::try_from(limit.get()).unwrap_or(usize::MAX);
         rows.drain(..rows.len().saturating_sub(limit));
     }
-    let seen: Option<fn(&Arc<Decided>) -> bool> = None;
-    Page::of(rows, query.limit, seen, &uri, |decided| decided.id.to_string()).map(|decided| present::decision(&decided))
+    Page::of(rows, query.limit, &uri, |decided| decided.id.to_string()).map(|decided| present::decision(&decided))
 }
 
 /// What waits
@@ -56,7 +55,7 @@ pub(super) async fn queue(
     let now = clock::now();
     let there = order.into_iter().zip(1usize..).filter_map(|(id, place)| Some((app.views.workload(id)?.view, place)));
     let seen = page.after.map(|after| move |row: &(Arc<WorkloadView>, usize)| row.0.id.to_string() == after);
-    let page = Page::of(there, page.limit, seen, &uri, |(view, _)| view.id.to_string());
+    let page = Page::of(rows_after(there.collect(), seen)?, page.limit, &uri, |(view, _)| view.id.to_string());
     Ok(page.map(|(view, place)| present::queue_entry(&view, place, now)))
 }
 

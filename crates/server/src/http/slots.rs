@@ -1,7 +1,5 @@
 //! Slots.
 
-use std::sync::Arc;
-
 use axum::Extension;
 use axum::extract::{OriginalUri, State};
 use axum::http::StatusCode;
@@ -34,9 +32,9 @@ pub(super) async fn list(State(app): State<App>, uri: OriginalUri, Query(query):
         query.model.as_ref().is_none_or(|model| view.model.as_ref() == Some(model))
             && query.runner_id.as_ref().is_none_or(|runner| view.runner == *runner)
             && query.state.is_none_or(|state| view.state == state)
+            && query.after.is_none_or(|after| view.id > after)
     });
-    let seen = query.after.map(|after| move |view: &Arc<SlotView>| view.id == after);
-    Page::of(rows, query.limit, seen, &uri, |view| view.id.to_string()).map(|view| shown(&app, &view))
+    Page::of(rows, query.limit, &uri, |view| view.id.to_string()).map(|view| shown(&app, &view))
 }
 
 /// Look at a slot

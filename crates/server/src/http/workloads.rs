@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::App;
 use super::body::{Json, Named, Query};
-use super::listing::Page;
+use super::listing::{Page, rows_after};
 use super::problem::Failure;
 use crate::clock;
 use crate::present;
@@ -136,7 +136,7 @@ pub(super) async fn list(
             && filter.kind.is_none_or(|kind| view.kind == kind)
     });
     let seen = filter.after.map(|after| move |row: &WorkloadRow| row.view.id == after);
-    let page = Page::of(rows, filter.limit, seen, &uri, |row| row.view.id.to_string());
+    let page = Page::of(rows_after(rows, seen)?, filter.limit, &uri, |row| row.view.id.to_string());
     // Positions are a matter of everybody who waits: the writer knows them.
     let order = app.writer.read(berth_core::State::queue).await?;
     let places: std::collections::HashMap<WorkloadId, usize> = order.into_iter().zip(1..).collect();

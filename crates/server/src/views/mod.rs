@@ -190,10 +190,10 @@ impl Views {
         own.or_else(|| self.slots.iter().find(|row| row.key().id == id).map(|row| row.clone()))
     }
 
-    /// All slots, in the order of their creation.
+    /// All slots by id, which for the server's own is the order of their creation.
     #[must_use]
     pub fn slots(&self) -> Vec<Arc<SlotView>> {
-        sorted(&self.slots, |view| (view.created, view.id, view.runner.clone()))
+        sorted(&self.slots, |view| (view.id, view.runner.clone()))
     }
 
     /// The slots of each runner, in the order of their creation.

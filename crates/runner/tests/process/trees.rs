@@ -1,18 +1,16 @@
 //! Trees that do not want to end, with real programs.
 
-mod process_support;
-
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use crate::support::{Agent, is_alive, look, stop, through_the_door, until};
 use berth_runner::process::{Cgroups, Depth, Exit, ProcessTable, Progress, SpawnOptions, Tree};
-use process_support::{Agent, is_alive, look, stop, through_the_door, until};
 
 #[test]
 fn a_slot_that_ends_when_asked_is_not_forced() {
     let agent = Agent::with_sessions();
-    let slot = agent.sh("trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.05; done", &[]);
-    slot.says("up");
+    let slot = agent.sh("trap 'echo bye; exit 3' TERM; echo READY; while :; do sleep 0.05; done", &[]);
+    slot.says("READY");
     assert_eq!(stop(slot.tree(), 20_000), Progress::Ended);
     assert_eq!(slot.exit(), Exit::Code(3));
     slot.says("bye");
@@ -21,8 +19,8 @@ fn a_slot_that_ends_when_asked_is_not_forced() {
 #[test]
 fn n10_a_slot_that_ignores_term_is_ended_by_force_after_its_grace() {
     let agent = Agent::with_sessions();
-    let slot = agent.sh("trap '' TERM; echo up; while :; do sleep 0.05; done", &[]);
-    slot.says("up");
+    let slot = agent.sh("trap '' TERM; echo READY; while :; do sleep 0.05; done", &[]);
+    slot.says("READY");
     let begun = Instant::now();
     assert_eq!(stop(slot.tree(), 300), Progress::Ended);
     assert!(begun.elapsed().as_millis() >= 300, "it was not given its grace");
@@ -70,8 +68,8 @@ while True: time.sleep(1000)
 #[test]
 fn n10_a_tree_without_a_root_is_found_by_its_mark() {
     let agent = Agent::with_sessions();
-    let slot = agent.sh("sleep 1000 & echo up; wait", &[]);
-    slot.says("up");
+    let slot = agent.sh("sleep 1000 & echo READY; wait", &[]);
+    slot.says("READY");
     let mut tree = Tree::new(slot.mark.clone(), None, None);
     until("the shell and its child", || look(&mut tree).len() == 2);
     assert_eq!(stop(tree, 5_000), Progress::Ended);
@@ -107,14 +105,14 @@ fn n10_a_slot_that_leaks_children_while_it_is_being_ended_ends_with_all_of_them(
 import os, signal, subprocess, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-print('up', flush=True)
+print('READY', flush=True)
 for number in range(2000):
     subprocess.Popen(['sleep', '1000'], start_new_session=number % 2 == 0)
     time.sleep(0.005)
 time.sleep(1000)
 ";
     let slot = agent.python(script, &[]);
-    slot.says("up");
+    slot.says("READY");
     until("a few children", || agent.marked(&slot.mark).len() > 5);
     assert_eq!(stop(slot.tree(), 100), Progress::Ended);
     assert_eq!(slot.exit(), Exit::Signal(9));
@@ -127,12 +125,12 @@ fn n10_a_process_that_forks_and_leaves_all_the_time_does_not_slip_past() {
     let script = "
 import os, signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-print('up', flush=True)
+print('READY', flush=True)
 while True:
     if os.fork(): os._exit(0)
 ";
     let slot = agent.python(script, &[]);
-    slot.says("up");
+    slot.says("READY");
     assert_eq!(slot.exit(), Exit::Code(0));
     assert_eq!(stop(slot.tree(), 50), Progress::Ended);
     let group = rustix::process::Pid::from_raw(i32::try_from(slot.process.id().pid).unwrap()).unwrap();
@@ -148,8 +146,8 @@ fn n10_a_bystander_is_left_alone_with_and_without_sessions() {
     for options in [through_the_door(), SpawnOptions::default()] {
         let agent = Agent::new(options);
         let mut bystander = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
-        let slot = agent.sh("sleep 1000 & sleep 1000 & echo up; wait", &[]);
-        slot.says("up");
+        let slot = agent.sh("sleep 1000 & sleep 1000 & echo READY; wait", &[]);
+        slot.says("READY");
         let mut tree = slot.tree();
         until("three", || look(&mut tree).len() == 3);
         assert!(!look(&mut tree).contains(&bystander.id()));
@@ -163,8 +161,8 @@ fn n10_a_bystander_is_left_alone_with_and_without_sessions() {
 #[test]
 fn n10_a_stopped_process_hears_that_it_should_end() {
     let agent = Agent::with_sessions();
-    let slot = agent.sh("trap 'exit 4' TERM; echo up; kill -STOP $$; while :; do sleep 0.05; done", &[]);
-    slot.says("up");
+    let slot = agent.sh("trap 'exit 4' TERM; echo READY; kill -STOP $$; while :; do sleep 0.05; done", &[]);
+    slot.says("READY");
     until("the stop", || ProcessTable::read().unwrap().get(slot.process.id().pid).unwrap().state == 'T');
     assert_eq!(stop(slot.tree(), 20_000), Progress::Ended);
     assert_eq!(slot.exit(), Exit::Code(4));

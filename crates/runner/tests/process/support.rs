@@ -2,8 +2,6 @@
 //!
 //! The trampoline is this very test program, entered through an ignored test ([`trampoline_door`]).
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
-
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
@@ -22,7 +20,7 @@ use berth_runner::process::{
 use berth_runner::runtime::{Launch, Runtime, RuntimeConfig, Surroundings, render};
 
 /// Long enough for a busy machine; nothing waits that long if it works.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
 #[ignore = "a door for the trampoline, opened by other tests"]
@@ -34,33 +32,33 @@ fn trampoline_door() {
 }
 
 /// What makes this program call the trampoline.
-pub fn door() -> Vec<OsString> {
+pub(crate) fn door() -> Vec<OsString> {
     let program = std::env::current_exe().unwrap().into_os_string();
-    let words = ["--exact", "process_support::trampoline_door", "--ignored", "--nocapture", "--test-threads=1", "--"];
+    let words = ["--exact", "support::trampoline_door", "--ignored", "--nocapture", "--test-threads=1", "--"];
     [program].into_iter().chain(words.map(Into::into)).collect()
 }
 
-pub fn through_the_door() -> SpawnOptions {
+pub(crate) fn through_the_door() -> SpawnOptions {
     SpawnOptions { trampoline: Some(door()), ..SpawnOptions::default() }
 }
 
-pub struct Agent {
-    pub dir: tempfile::TempDir,
-    pub runner: RunnerId,
-    pub logs: LogDir,
-    pub spawner: Spawner,
+pub(crate) struct Agent {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) runner: RunnerId,
+    pub(crate) logs: LogDir,
+    pub(crate) spawner: Spawner,
 }
 
 /// One slot that was started.
-pub struct Started {
-    pub launch: Launch,
-    pub process: Process,
-    pub log: SlotLog,
-    pub mark: SlotMark,
+pub(crate) struct Started {
+    pub(crate) launch: Launch,
+    pub(crate) process: Process,
+    pub(crate) log: SlotLog,
+    pub(crate) mark: SlotMark,
 }
 
 impl Agent {
-    pub fn new(options: SpawnOptions) -> Self {
+    pub(crate) fn new(options: SpawnOptions) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let logs = LogDir::open(&dir.path().join("logs"), LogLimits::default()).unwrap();
         let spawner = Spawner::start(options).unwrap();
@@ -68,38 +66,38 @@ impl Agent {
     }
 
     /// With a session for each slot.
-    pub fn with_sessions() -> Self {
+    pub(crate) fn with_sessions() -> Self {
         Self::new(through_the_door())
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    pub fn start(&self, command: &[&str], args: &[&str]) -> Started {
+    pub(crate) fn start(&self, command: &[&str], args: &[&str]) -> Started {
         self.start_launch(self.launch(&RuntimeConfig::default(), command, args))
     }
 
-    pub fn sh(&self, script: &str, args: &[&str]) -> Started {
+    pub(crate) fn sh(&self, script: &str, args: &[&str]) -> Started {
         self.start(&["sh", "-c", script, "sh", "{args}"], args)
     }
 
-    pub fn python(&self, script: &str, args: &[&str]) -> Started {
+    pub(crate) fn python(&self, script: &str, args: &[&str]) -> Started {
         self.start(&["python3", "-c", script, "{args}"], args)
     }
 
-    pub fn start_launch(&self, launch: Launch) -> Started {
+    pub(crate) fn start_launch(&self, launch: Launch) -> Started {
         let log = self.logs.slot(launch.slot, launch.generation).unwrap();
         let process = self.spawner.spawn(&launch, &log).unwrap();
         let mark = SlotMark { runner: self.runner.clone(), slot: launch.slot, generation: launch.generation };
         Started { launch, process, log, mark }
     }
 
-    pub fn launch(&self, config: &RuntimeConfig, command: &[&str], args: &[&str]) -> Launch {
+    pub(crate) fn launch(&self, config: &RuntimeConfig, command: &[&str], args: &[&str]) -> Launch {
         self.launch_at(config, command, args, 1)
     }
 
-    pub fn launch_at(&self, config: &RuntimeConfig, command: &[&str], args: &[&str], port: u16) -> Launch {
+    pub(crate) fn launch_at(&self, config: &RuntimeConfig, command: &[&str], args: &[&str], port: u16) -> Launch {
         let name = RuntimeName::new("test").unwrap();
         let braces = |text: &&str| {
             if text.starts_with('{') { (*text).to_owned() } else { text.replace('{', "{{").replace('}', "}}") }
@@ -131,7 +129,7 @@ impl Agent {
     }
 
     /// All that carry the mark of any slot of this test program.
-    pub fn marked(&self, mark: &SlotMark) -> Vec<ProcessId> {
+    pub(crate) fn marked(&self, mark: &SlotMark) -> Vec<ProcessId> {
         let table = ProcessTable::read().unwrap();
         berth_runner::process::marked(&table, &self.runner).unwrap().remove(mark).unwrap_or_default()
     }
@@ -139,19 +137,19 @@ impl Agent {
 
 impl Started {
     /// A tree that knows no more than what is on record.
-    pub fn tree(&self) -> Tree {
+    pub(crate) fn tree(&self) -> Tree {
         Tree::new(self.mark.clone(), Some(self.process.id().clone()), None)
     }
 
     /// Waits until the program has written this.
-    pub fn says(&self, words: &str) -> String {
+    pub(crate) fn says(&self, words: &str) -> String {
         let text = || String::from_utf8_lossy(&self.log.tail(usize::MAX).unwrap()).into_owned();
         until(&format!("{words:?} in the log"), || text().contains(words));
         text()
     }
 
     /// The number behind a word in the log.
-    pub fn number(&self, word: &str) -> u32 {
+    pub(crate) fn number(&self, word: &str) -> u32 {
         let after = |text: String| {
             let rest = text.split_once(&format!("{word} "))?.1.to_owned();
             rest.split_once('\n')?.0.trim().parse().ok()
@@ -160,19 +158,32 @@ impl Started {
         after(self.says(word)).unwrap()
     }
 
-    pub fn exit(&self) -> berth_runner::process::Exit {
+    pub(crate) fn exit(&self) -> berth_runner::process::Exit {
         until("the end of the first process", || self.process.poll_exit().is_some());
         self.process.poll_exit().unwrap()
     }
 }
 
-pub fn look(tree: &mut Tree) -> Vec<u32> {
+/// A test that fails leaves nobody behind.
+impl Drop for Started {
+    fn drop(&mut self) {
+        let mut tree = self.tree();
+        for _ in 0..20 {
+            match ProcessTable::read().and_then(|table| tree.look(&table, Depth::Thorough)) {
+                Ok(left) if left.is_empty() => return,
+                _ => tree.kill(),
+            }
+        }
+    }
+}
+
+pub(crate) fn look(tree: &mut Tree) -> Vec<u32> {
     let found = tree.look(&ProcessTable::read().unwrap(), Depth::Thorough).unwrap();
     found.iter().map(|process| process.pid).collect()
 }
 
 /// Ends a tree, with little patience.
-pub fn stop(tree: Tree, grace_ms: u64) -> Progress {
+pub(crate) fn stop(tree: Tree, grace_ms: u64) -> Progress {
     let limits = StopLimits { grace: Span::from_millis(grace_ms), unkillable_after: Span::from_millis(20_000) };
     let begun = Timestamp::from_millis(0);
     let mut stopping = Stopping::begin(tree, limits, begun);
@@ -180,7 +191,7 @@ pub fn stop(tree: Tree, grace_ms: u64) -> Progress {
     runtime.block_on(stopping.finish(begun)).unwrap()
 }
 
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "waited too long for {what}");
@@ -188,17 +199,17 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-pub fn is_alive(pid: u32) -> bool {
+pub(crate) fn is_alive(pid: u32) -> bool {
     ProcessId::of(pid).unwrap().is_some_and(|process| process.is_alive().unwrap())
 }
 
-pub fn read_when_there(path: &Path) -> String {
+pub(crate) fn read_when_there(path: &Path) -> String {
     until(&format!("{}", path.display()), || std::fs::read_to_string(path).is_ok_and(|text| text.ends_with('\n')));
     std::fs::read_to_string(path).unwrap()
 }
 
 /// A slot id that no other test uses, in this program or in one beside it.
-pub fn new_slot() -> SlotId {
+pub(crate) fn new_slot() -> SlotId {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);

@@ -1,0 +1,136 @@
+//! Logs, written by real programs.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::support::{Agent, PATIENCE, new_slot, until};
+use berth_domain::{Bytes, Generation};
+use berth_runner::process::{Exit, LogDir, LogLimits};
+
+const LIMITS: LogLimits = LogLimits { ring: Bytes::new(64 << 10), file: Bytes::mib(1), copies: 2 };
+
+fn size(path: &Path) -> u64 {
+    path.metadata().map_or(0, |found| found.len())
+}
+
+#[test]
+fn a_slot_that_writes_without_end_neither_blocks_nor_grows_the_agent() {
+    let mut agent = Agent::with_sessions();
+    agent.logs = LogDir::open(&agent.path("small"), LIMITS).unwrap();
+    let script = "
+import sys
+line = b'x' * 1023 + b'\\n'
+for number in range(40 * 1024): sys.stdout.buffer.write(line)
+sys.stdout.buffer.write(b'the last line\\n')
+";
+    let slot = agent.python(script, &[]);
+    let mut largest = 0;
+    until("the end of the writing", || {
+        slot.log.pump().unwrap();
+        assert!(slot.log.tail(usize::MAX).unwrap().len() <= 64 << 10);
+        largest = largest.max(size(slot.log.path()));
+        slot.process.poll_exit().is_some()
+    });
+    assert_eq!(slot.exit(), Exit::Code(0));
+    assert!(slot.log.tail(100).unwrap().ends_with(b"the last line\n"));
+    slot.log.pump().unwrap();
+    assert!(size(slot.log.path()) <= 1 << 20, "the file was not cut");
+    let copy = |number: u32| slot.log.path().with_extension(format!("log.{number}"));
+    assert!(size(&copy(1)) > 0 && size(&copy(2)) > 0);
+    assert!(size(&copy(1)) <= 2 << 20, "a copy is the end of what was written, not all of it");
+    assert!(!copy(3).exists());
+}
+
+#[test]
+fn a_slot_is_never_held_up_by_an_agent_that_does_not_read() {
+    let agent = Agent::with_sessions();
+    let slot = agent.python("import os; [os.write(1, b'y' * 65536) for _ in range(320)]", &[]);
+    assert_eq!(slot.exit(), Exit::Code(0), "it could not write 20 MiB without a reader");
+    assert_eq!(slot.log.tail(3).unwrap(), b"yyy");
+}
+
+#[test]
+fn output_and_errors_are_kept_as_bytes_in_the_order_of_writing() {
+    let agent = Agent::new(Default::default());
+    let script = "
+import os
+os.write(1, b'out\\x00\\xff\\n'); os.write(2, b'err\\n'); os.write(1, b'out again')
+";
+    let slot = agent.python(script, &[]);
+    assert_eq!(slot.exit(), Exit::Code(0));
+    assert_eq!(slot.log.tail(usize::MAX).unwrap(), b"out\x00\xff\nerr\nout again");
+    assert_eq!(slot.log.tail(5).unwrap(), b"again");
+}
+
+#[test]
+fn who_reads_along_gets_every_byte_in_order_from_where_it_began() {
+    let agent = Agent::new(Default::default());
+    let go = agent.path("go");
+    let script = "
+import os, sys, time
+os.write(1, b'before\\n')
+while not os.path.exists(sys.argv[1]): time.sleep(0.01)
+for number in range(500): os.write(1, b'%d\\n' % number); time.sleep(0.0005)
+";
+    let slot = agent.python(script, &[go.to_str().unwrap()]);
+    slot.says("before\n");
+    let mut follower = slot.log.follow(4).unwrap();
+    std::fs::write(&go, "").unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let seen = runtime.block_on(async {
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"499\n") {
+            let chunk = tokio::time::timeout(PATIENCE, follower.next()).await.unwrap().unwrap();
+            assert_eq!(chunk.lost, 0);
+            seen.extend(chunk.bytes);
+        }
+        seen
+    });
+    let wanted = (0..500).fold("ore\n".to_owned(), |text, number| format!("{text}{number}\n"));
+    assert_eq!(String::from_utf8(seen).unwrap(), wanted);
+}
+
+#[test]
+fn who_reads_too_slowly_is_told_how_much_it_missed() {
+    let agent = Agent::new(Default::default());
+    let slot = agent.python("import os; os.write(1, b'a' * 100000 + b'end')", &[]);
+    let mut follower = slot.log.follow(0).unwrap();
+    assert_eq!(slot.exit(), Exit::Code(0));
+    let mut lost = 0;
+    let mut seen = Vec::new();
+    while let Some(chunk) = follower.poll().unwrap() {
+        lost += chunk.lost;
+        seen.extend(chunk.bytes);
+    }
+    assert!(seen.ends_with(b"end"));
+    assert_eq!(lost + seen.len() as u64, 100_003, "what was lost and what was seen is all there was");
+}
+
+#[test]
+fn n3_what_was_written_while_no_agent_ran_is_there_for_the_next() {
+    let agent = Agent::new(Default::default());
+    let slot = agent.sh("echo one; echo two", &[]);
+    assert_eq!(slot.exit(), Exit::Code(0));
+    let again = agent.logs.slot(slot.launch.slot, slot.launch.generation).unwrap();
+    assert_eq!(again.tail(100).unwrap(), b"one\ntwo\n");
+}
+
+#[test]
+fn only_some_starts_and_some_ended_slots_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let logs = LogDir::open(dir.path(), LIMITS).unwrap();
+    let slot = new_slot();
+    for generation in 1..=9 {
+        logs.slot(slot, Generation::new(generation)).unwrap();
+    }
+    let kept = |slot| std::fs::read_dir(dir.path().join(format!("{slot}"))).map_or(0, Iterator::count);
+    assert_eq!(kept(slot), 3);
+    let others: Vec<_> = (0..4).map(|_| new_slot()).collect();
+    for other in &others {
+        logs.slot(*other, Generation::new(1)).unwrap();
+    }
+    logs.prune(&BTreeSet::from([slot, others[0]]), 1).unwrap();
+    assert_eq!(kept(slot), 3);
+    assert_eq!(others.iter().map(|other| kept(*other)).sum::<usize>(), 2, "one that lives, one that ended");
+    assert_eq!(kept(others[0]), 1);
+}

@@ -1,0 +1,8 @@
+//! Processes that behave, and processes that do not: started, found, ended, adopted, heard.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod health;
+mod log;
+mod spawn;
+mod support;
+mod trees;
