@@ -1,5 +1,4 @@
 //! B1 and B2: bad input is refused by name, and good names are names.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 use berth_tests::service::{Api, FakeAgent, GIB, Raw, Reply, Server};
 use serde_json::{Value, json};
@@ -82,9 +81,7 @@ fn b1_what_is_no_json_is_400_and_what_says_so_is_415() {
     let api = server.api();
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let deep_field = format!(r#"{{"model": {}"m"{}}}"#, r#"{"a":"#.repeat(10_000), "}".repeat(10_000));
-    for body in
-        ["", "{", r#"{"model":"#, r#"{"model": "m"} {}"#, "{'model': 'm'}", r#"{"model": NaN}"#, "\u{feff}{}"]
-    {
+    for body in ["", "{", r#"{"model":"#, r#"{"model": "m"} {}"#, "{'model': 'm'}", r#"{"model": NaN}"#, "\u{feff}{}"] {
         let reply = post(&api, "/api/v1/workloads", body);
         assert_eq!((reply.status, reply.code()), (400, "malformed_json"), "{:.40}: {}", body, reply.text);
     }

@@ -132,7 +132,8 @@ fn filters_filter_and_their_pages_too() {
 fn every_answer_carries_the_revision() {
     let server = Server::start();
     let api = server.api();
-    let revision = |reply: &berth_tests::service::Reply| reply.header("berth-revision").unwrap().parse::<u64>().unwrap();
+    let revision =
+        |reply: &berth_tests::service::Reply| reply.header("berth-revision").unwrap().parse::<u64>().unwrap();
     let before = revision(&api.get("/healthz").is(200));
     api.model("chat", json!({ "memory": "20GiB" }));
     let submitted = api.lease("chat").is(201);
@@ -204,9 +205,11 @@ fn the_page_of_the_api_needs_nothing_from_elsewhere() {
         assert!(!part.text.is_empty());
     }
     let script = api.get("/docs/swagger-initializer.js").is(200).text;
-    let elsewhere: Vec<&str> = script.lines().filter(|line| line.contains("http://") || line.contains("https://")).collect();
+    let elsewhere: Vec<&str> =
+        script.lines().filter(|line| line.contains("http://") || line.contains("https://")).collect();
     assert!(elsewhere.is_empty(), "{elsewhere:?}");
     // Unless told not to, the page asks a validator on the internet about the description it shows.
-    let silent = script.lines().any(|line| line.contains("validatorUrl") && (line.contains("none") || line.contains("null")));
+    let silent =
+        script.lines().any(|line| line.contains("validatorUrl") && (line.contains("none") || line.contains("null")));
     assert!(silent, "{script}");
 }

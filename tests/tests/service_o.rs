@@ -20,7 +20,11 @@ fn shell(api: &Api, line: &str) -> Vec<Value> {
 /// The incident of P1: three models in order on two GPUs.
 fn incident(api: &Api) -> (FakeAgent, Vec<String>) {
     let mut agent = FakeAgent::new(api, "gpu-box-1", &[80 * GIB, 80 * GIB]).registered();
-    let models = [("qwen3:30b", json!(79_982_566_400u64)), ("qwen3:8b", json!(15_767_897_088u64)), ("qwen2.5-vl", json!("39GiB"))];
+    let models = [
+        ("qwen3:30b", json!(79_982_566_400u64)),
+        ("qwen3:8b", json!(15_767_897_088u64)),
+        ("qwen2.5-vl", json!("39GiB")),
+    ];
     let mut ids = Vec::new();
     for (model, memory) in models {
         api.model(model, json!({ "memory": memory }));
@@ -41,13 +45,18 @@ fn o1_the_lines_of_operators_work_as_they_stand() {
     assert_eq!(gpus.as_array().unwrap().len(), 2);
     assert_eq!(gpus[0]["memory_total_bytes"], 80 * GIB);
     for prefix in ["/api/v1", ""] {
-        let decisions = shell(&api, &format!("curl -s $B{prefix}/scheduler/decisions | jq '.[] | select(.runner_id == \"gpu-box-1\")'"));
+        let decisions = shell(
+            &api,
+            &format!("curl -s $B{prefix}/scheduler/decisions | jq '.[] | select(.runner_id == \"gpu-box-1\")'"),
+        );
         let placed: Vec<&Value> = decisions.iter().filter(|decision| decision["outcome"] == "placed").collect();
         let models: Vec<&str> = placed.iter().map(|decision| decision["model"].as_str().unwrap()).collect();
         assert_eq!(models, ["qwen3:30b", "qwen3:8b", "qwen2.5-vl"]);
         let slots = shell(
             &api,
-            &format!("curl -s $B{prefix}/scheduler/slots | jq '.[] | select(.runner_id == \"gpu-box-1\") | {{id, model, gpu_allocation, created}}'"),
+            &format!(
+                "curl -s $B{prefix}/scheduler/slots | jq '.[] | select(.runner_id == \"gpu-box-1\") | {{id, model, gpu_allocation, created}}'"
+            ),
         );
         assert_eq!(slots.len(), 3);
         for slot in &slots {
@@ -75,7 +84,10 @@ fn o2_a_decision_shows_every_gpu_that_mattered_before_and_after() {
     assert_eq!(decision["runner_id"], "gpu-box-1");
     let needed = 39 * GIB;
     let counts = decision["gpu_counts"].as_array().unwrap();
-    assert_eq!((&counts[0]["count"], &counts[0]["needed_bytes"], &counts[0]["verdict"]), (&json!(1), &json!(needed), &json!("chosen")));
+    assert_eq!(
+        (&counts[0]["count"], &counts[0]["needed_bytes"], &counts[0]["verdict"]),
+        (&json!(1), &json!(needed), &json!("chosen"))
+    );
 
     let rows = decision["devices"].as_array().unwrap();
     assert_eq!(rows.len(), 2, "a row for each GPU");
@@ -100,9 +112,7 @@ fn o3_an_explanation_names_memory_first_with_all_its_numbers() {
     let server = Server::start();
     let api = server.api();
     let mut agent = FakeAgent::new(&api, "slices", &[]);
-    let replica = |number: u64| {
-        json!({ "uuid": format!("GPU-one::{number}"), "index": 0, "name": "NVIDIA L40S", "memory_total_bytes": 32_600 * MB })
-    };
+    let replica = |number: u64| json!({ "uuid": format!("GPU-one::{number}"), "index": 0, "name": "NVIDIA L40S", "memory_total_bytes": 32_600 * MB });
     agent.about["gpus"] = (0..100).map(replica).collect();
     let mut agent = agent.registered();
     api.model("eight", json!({ "memory": "8000MB" }));
@@ -118,11 +128,17 @@ fn o3_an_explanation_names_memory_first_with_all_its_numbers() {
     assert_eq!(row["before"]["capacity_bytes"], 32_600 * MB);
     assert_eq!(row["before"]["held_bytes"], 32_000 * MB);
     assert_eq!(row["before"]["free_bytes"], 600 * MB);
-    assert_eq!((&row["needed_bytes"], &row["verdict"], &row["missing_bytes"]), (&json!(8000 * MB), &json!("short"), &json!(7400 * MB)));
+    assert_eq!(
+        (&row["needed_bytes"], &row["verdict"], &row["missing_bytes"]),
+        (&json!(8000 * MB), &json!("short"), &json!(7400 * MB))
+    );
     let claims = row["claims"].as_array().unwrap();
     assert_eq!(claims.len(), 4);
     for claim in claims {
-        assert_eq!((&claim["model"], &claim["bytes"], &claim["busy"]), (&json!("eight"), &json!(8000 * MB), &json!(true)));
+        assert_eq!(
+            (&claim["model"], &claim["bytes"], &claim["busy"]),
+            (&json!("eight"), &json!(8000 * MB), &json!(true))
+        );
     }
     assert_eq!(why["counts"], json!({ "gpu_memory": 1 }));
     let text = why["text"].as_str().unwrap();
@@ -153,7 +169,9 @@ fn o4_the_log_tells_the_story_of_a_workload_in_order() {
         lines(&log, &story).iter().any(|line| line.contains("succeeded")).then_some(log)
     });
     let told = lines(&log, &story);
-    let at = |what: &str| told.iter().position(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what} in {told:#?}"));
+    let at = |what: &str| {
+        told.iter().position(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what} in {told:#?}"))
+    };
     assert!(at("replica_limit") < at("reused") && at("reused") < at("succeeded"), "{told:#?}");
     let decisions = lines(&log, "berth::decision");
     assert_eq!(decisions.len(), 3, "one line for each decision: {decisions:#?}");
@@ -181,7 +199,10 @@ fn o4_the_level_is_changed_while_it_runs() {
     let seen = eventually("the rows of a decision", || Some(rows(&loud)).filter(|rows| rows.len() == 2));
     let chosen = seen.iter().find(|row| row["verdict"] == "chosen").unwrap();
     assert_eq!(chosen["level"], "DEBUG");
-    assert_eq!((&chosen["capacity"], &chosen["free"], &chosen["needed"]), (&json!(80 * GIB), &json!(80 * GIB), &json!(60 * GIB)));
+    assert_eq!(
+        (&chosen["capacity"], &chosen["free"], &chosen["needed"]),
+        (&json!(80 * GIB), &json!(80 * GIB), &json!(60 * GIB))
+    );
     assert_eq!(chosen["free_after"], 20 * GIB);
     assert_eq!(rows(&quiet).len(), 0, "before that there were none");
     let _ = api.put("/api/v1/log-level", &json!({ "filter": "berth=nonsense" })).is(422);
@@ -225,7 +246,9 @@ fn every_change_by_a_person_is_on_record() {
     let told: Vec<String> = record
         .rows()
         .iter()
-        .map(|row| ["by", "action", "target", "outcome", "reason"].map(|name| row[name].as_str().unwrap_or("-")).join(" | "))
+        .map(|row| {
+            ["by", "action", "target", "outcome", "reason"].map(|name| row[name].as_str().unwrap_or("-")).join(" | ")
+        })
         .collect();
     let expected = [
         "local | create_token | admin ops | done | -".to_owned(),

@@ -1,5 +1,4 @@
 //! Q: the queue, reuse, leases and their ends, over HTTP.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,4 @@
 //! Long polls: they wake when something changes, and end when their time is over.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::time::{Duration, Instant};
 

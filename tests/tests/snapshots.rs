@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use berth_core::view::{DeviceView, HostView, ModelView, RunnerView, SlotView, WorkloadView};
-use berth_core::{Changes, Command, SlotRef, Snapshot, State, apply, invariants, step};
+use berth_core::{Command, FleetChanges, SlotRef, Snapshot, State, WorkChanges, apply, invariants, step};
 use berth_domain::{DeviceUuid, MachineId, ModelName, RunnerId, Span, WorkloadId};
 use berth_tests::acts::{Act, acts};
 use berth_tests::checks::difference;
@@ -73,14 +73,14 @@ fn take<K: Ord, V: Clone>(kept: &mut BTreeMap<K, V>, changes: Vec<(K, Option<Arc
 }
 
 impl Kept {
-    fn hear(&mut self, changes: Changes) {
+    fn hear(&mut self, work: WorkChanges, changes: FleetChanges) {
         for (runner, view) in &changes.runners {
             if view.is_none() {
                 self.slots.retain(|slot, _| slot.stray_on.as_ref() != Some(runner));
             }
         }
-        take(&mut self.workloads, changes.workloads);
-        take(&mut self.slots, changes.slots);
+        take(&mut self.workloads, work.workloads);
+        take(&mut self.slots, work.slots);
         take(&mut self.runners, changes.runners);
         take(&mut self.devices, changes.devices);
         take(&mut self.hosts, changes.hosts);
@@ -116,7 +116,14 @@ fn check_changes(world: &World, acts: &[Act]) -> Result<(), String> {
     run.state.watch();
     for act in acts {
         run.act(act).map_err(|broken| run.told(&broken))?;
-        kept.hear(run.state.take_changes());
+        let before: BTreeMap<_, _> = kept.runners.iter().map(|(id, view)| (id.clone(), view.desired)).collect();
+        let work = run.state.take_work_changes();
+        let called = work.called.clone();
+        kept.hear(work, run.state.take_fleet_changes());
+        let changed = kept.runners.values().filter(|view| before.get(&view.id) != Some(&view.desired));
+        if let Some(missed) = changed.into_iter().find(|view| !called.contains(&view.id)) {
+            return Err(format!("after {act:?}: {} was not called", missed.id));
+        }
         kept.compare(&run.state).map_err(|text| format!("after {act:?}: {text}"))?;
     }
     Ok(())

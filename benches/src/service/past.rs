@@ -29,7 +29,7 @@ impl Past {
             let record = RecordRef { last: done.revision, payload: &payload };
             self.journal.append(self.engine.state().epoch(), self.journal.revision(), &[record])?;
         }
-        drop(self.engine.take_changes());
+        drop(self.engine.take_work_changes());
         Ok(())
     }
 }

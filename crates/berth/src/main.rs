@@ -1,6 +1,7 @@
 //! The one binary of Berth.
 
 mod cli;
+mod runner;
 mod scenario;
 mod serve;
 
@@ -22,6 +23,13 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Args),
+    Runner(runner::Args),
+    /// Start a slot's process (the agent calls this)
+    #[command(hide = true, disable_help_flag = true)]
+    RunnerExec {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<std::ffi::OsString>,
+    },
     /// Look at the configuration
     #[command(subcommand)]
     Config(serve::ConfigCommand),
@@ -57,6 +65,8 @@ fn main() -> anyhow::Result<ExitCode> {
     let Arguments { connection, command } = Arguments::parse();
     match command {
         Command::Serve(args) => serve::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Runner(args) => runner::run(args).map(|()| ExitCode::SUCCESS),
+        Command::RunnerExec { arguments } => berth_runner::process::trampoline(arguments),
         Command::Config(command) => serve::config(command).map(|()| ExitCode::SUCCESS),
         Command::Scenario { files, explain } => scenario::run(&files, explain),
         Command::Client(command) => Ok(cli::run(&connection, command)),

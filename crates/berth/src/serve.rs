@@ -6,6 +6,7 @@ use anyhow::Context;
 use berth_server::Server;
 use berth_server::config::{Config, Sources};
 use berth_server::logging;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Run the server
 ///
@@ -72,6 +73,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let log_level = logging::init(&config.log).map_err(anyhow::Error::msg)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
+        // Whoever is told that the server serves may tell it to stop.
+        let stop = StopSignals::listen()?;
         let data_dir = config.server.data_dir.display().to_string();
         let scheme = if config.tls.cert.is_some() { "https" } else { "http" };
         let server = Server::start(config, log_level, |error| {
@@ -82,20 +85,31 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         .await?;
         let url = format!("{scheme}://{}", server.address());
         tracing::info!(%url, data_dir, "berth serves; its API is described at {url}/docs");
-        let signal = stop_signal().await?;
+        let signal = stop.heard().await;
         tracing::info!(signal, "shutting down: requests in flight are finished");
         server.stop().await;
         anyhow::Ok(())
     })
 }
 
-/// Waits for whoever ends programs politely.
-async fn stop_signal() -> std::io::Result<&'static str> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    tokio::select! {
-        _ = interrupt.recv() => Ok("SIGINT"),
-        _ = terminate.recv() => Ok("SIGTERM"),
+/// The signals that end programs politely.
+pub(crate) struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignals {
+    /// From now on they do not end the process by themselves.
+    pub(crate) fn listen() -> std::io::Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    /// Waits for one of them.
+    pub(crate) async fn heard(mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+        }
     }
 }
 

@@ -10,6 +10,18 @@ use berth_domain::{DeviceUuid, MachineId, ModelName, RunnerId, SlotId, WorkloadI
 use crate::state::State;
 use crate::view::{DeviceView, HostView, ModelView, RunnerView, SlotView, WorkloadView};
 
+/// The rows of a table that are gone, unless their id means another row by now; then those that are there.
+macro_rules! changes {
+    ($state:ident, $table:ident, $view:expr) => {{
+        let changed = $state.$table.take_changed();
+        let gone = changed.removed.into_iter().filter(|id| $state.$table.key(id).is_none());
+        let mut list: Vec<_> = gone.map(|id| (id, None)).collect();
+        let there = changed.touched.into_iter().filter_map(|key| Some((key, $state.$table.get(key)?)));
+        list.extend(there.filter_map($view));
+        list
+    }};
+}
+
 /// How a slot is found: the server's own by id, a stray by its runner too.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotRef {
@@ -19,12 +31,20 @@ pub struct SlotRef {
     pub stray_on: Option<RunnerId>,
 }
 
-/// Rows that were touched, as they are now; `None` for those that are no more.
+/// Workloads and slots that were touched, as they are now; `None` for those that are no more.
 #[derive(Clone, Debug, Default)]
 #[expect(missing_docs, reason = "each is named by what it lists")]
-pub struct Changes {
+pub struct WorkChanges {
     pub workloads: Vec<(WorkloadId, Option<Arc<WorkloadView>>)>,
     pub slots: Vec<(SlotRef, Option<Arc<SlotView>>)>,
+    /// Runners whose agents should ask again: what they should run changed, or who they are.
+    pub called: Vec<RunnerId>,
+}
+
+/// The rest of the rows that were touched, as they are now; `None` for those that are no more.
+#[derive(Clone, Debug, Default)]
+#[expect(missing_docs, reason = "each is named by what it lists")]
+pub struct FleetChanges {
     pub runners: Vec<(RunnerId, Option<Arc<RunnerView>>)>,
     pub devices: Vec<(DeviceUuid, Option<Arc<DeviceView>>)>,
     pub hosts: Vec<(MachineId, Option<Arc<HostView>>)>,
@@ -41,32 +61,34 @@ impl State {
             )*};
         }
         watch!(workloads, slots, runners, devices, machines, models);
+        self.called.get_or_insert_default();
     }
 
-    /// What changed since this was last asked. Nothing is noted before [`State::watch`].
-    pub fn take_changes(&mut self) -> Changes {
-        /// The rows that are gone, unless their id means another row by now; then those that are there.
-        macro_rules! changes {
-            ($table:ident, $view:expr) => {{
-                let changed = self.$table.take_changed();
-                let mut list: Vec<_> = changed
-                    .removed
-                    .into_iter()
-                    .filter(|id| self.$table.key(id).is_none())
-                    .map(|id| (id, None))
-                    .collect();
-                let there = changed.touched.into_iter().filter_map(|key| Some((key, self.$table.get(key)?)));
-                list.extend(there.filter_map($view));
-                list
-            }};
+    /// Which workloads and slots changed since this was last asked. Nothing is noted before [`State::watch`].
+    pub fn take_work_changes(&mut self) -> WorkChanges {
+        let workloads = changes!(self, workloads, |(key, row)| {
+            Some((row.id, Some(Arc::new(self.workload_view(key, row)))))
+        });
+        let mut called = self.called.as_mut().map(std::mem::take).unwrap_or_default();
+        called.sort_unstable();
+        called.dedup();
+        WorkChanges { workloads, slots: self.changed_slots(), called }
+    }
+
+    /// What else changed since this was last asked, however many steps ago.
+    pub fn take_fleet_changes(&mut self) -> FleetChanges {
+        let runners = changes!(self, runners, |(key, row)| Some((row.id.clone(), Some(Arc::new(self.runner_view(key)?)))));
+        let devices = changes!(self, devices, |(_, row)| Some((row.uuid.clone(), Some(Arc::new(self.device_view(row))))));
+        let hosts = changes!(self, machines, |(_, row)| Some((row.id.clone(), Some(Arc::new(self.host_view(row))))));
+        let models = changes!(self, models, |(_, row)| Some((row.name.clone(), Some(Arc::new(self.model_view(row))))));
+        FleetChanges { runners, devices, hosts, models }
+    }
+
+    /// Notes that a runner's agent should ask again.
+    pub(crate) fn call(&mut self, runner: &RunnerId) {
+        if let Some(called) = &mut self.called {
+            called.push(runner.clone());
         }
-        let workloads = changes!(workloads, |(key, row)| Some((row.id, Some(Arc::new(self.workload_view(key, row))))));
-        let slots = self.changed_slots();
-        let runners = changes!(runners, |(key, row)| Some((row.id.clone(), Some(Arc::new(self.runner_view(key)?)))));
-        let devices = changes!(devices, |(_, row)| Some((row.uuid.clone(), Some(Arc::new(self.device_view(row))))));
-        let hosts = changes!(machines, |(_, row)| Some((row.id.clone(), Some(Arc::new(self.host_view(row))))));
-        let models = changes!(models, |(_, row)| Some((row.name.clone(), Some(Arc::new(self.model_view(row))))));
-        Changes { workloads, slots, runners, devices, hosts, models }
     }
 
     fn changed_slots(&mut self) -> Vec<(SlotRef, Option<Arc<SlotView>>)> {

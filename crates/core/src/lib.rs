@@ -24,7 +24,7 @@
 //! | `apply` | making an event true; cannot fail |
 //! | `explain` | why, as data and as text |
 //! | [`invariants`] | what must be true, recomputed from scratch |
-//! | [`view`] | what others may read; [`Changes`] tells which of it to read again |
+//! | [`view`] | what others may read; [`WorkChanges`] and [`FleetChanges`] tell which of it to read again |
 //! | [`Snapshot`] | the whole state as data, so that a journal may forget its beginning |
 
 mod apply;
@@ -50,7 +50,7 @@ mod tests;
 pub mod view;
 
 pub use apply::apply;
-pub use changes::{Changes, SlotRef};
+pub use changes::{FleetChanges, SlotRef, WorkChanges};
 pub use command::{Answer, Command, Refusal};
 pub use decide::{Decision, decide};
 pub use event::{Event, PlacedClaim, PlacedSlot, RunnerTraits, Seat};

@@ -69,6 +69,9 @@ pub(crate) struct Table<K, I, V> {
     changed: Option<Changed<K, I>>,
 }
 
+/// From so many on, notes of changes are tidied before there is room made for more.
+const MANY: usize = 4096;
+
 /// Rows that may be other than they were.
 #[derive(Clone, Debug)]
 pub(crate) struct Changed<K, I> {
@@ -160,11 +163,16 @@ impl<K: Key, I: Hash + Eq + Clone, V> Table<K, I, V> {
     }
 
     fn touch(&mut self, key: K) {
-        if let Some(changed) = &mut self.changed
-            && changed.touched.last() != Some(&key)
-        {
-            changed.touched.push(key);
+        let Some(changed) = &mut self.changed else { return };
+        if changed.touched.last() == Some(&key) {
+            return;
         }
+        // However long nobody asks, a row is listed about once.
+        if changed.touched.len() == changed.touched.capacity() && changed.touched.len() >= MANY {
+            changed.touched.sort_unstable();
+            changed.touched.dedup();
+        }
+        changed.touched.push(key);
     }
 }
 

@@ -59,6 +59,8 @@ type Then = Box<dyn FnOnce(&State, Result<Result<Answer, Refusal>, Unavailable>)
 struct Ask {
     command: Option<Command>,
     then: Then,
+    /// Whoever asks wants to read about runners, devices, hosts or models.
+    fleet: bool,
 }
 
 /// What stands in line.
@@ -97,7 +99,7 @@ impl Writer {
             // Whoever asked may have gone: that is no reason to stop.
             drop(reply.send(answer.map(|answer| look(state, answer))));
         });
-        self.stand_in_line(Ask { command: Some(command), then })?;
+        self.stand_in_line(Ask { command: Some(command), then, fleet: false })?;
         answer.await.unwrap_or(Err(Unavailable::Stopping))
     }
 
@@ -108,7 +110,17 @@ impl Writer {
     ) -> Result<T, Unavailable> {
         let (reply, answer) = oneshot::channel();
         let then: Then = Box::new(move |state, _| drop(reply.send(look(state))));
-        self.stand_in_line(Ask { command: None, then })?;
+        self.stand_in_line(Ask { command: None, then, fleet: false })?;
+        answer.await.map_err(|_| Unavailable::Stopping)
+    }
+
+    /// Has everything about runners, devices, hosts and models published that was decided before this.
+    pub async fn publish_fleet(&self) -> Result<(), Unavailable> {
+        let (reply, answer) = oneshot::channel();
+        let then: Then = Box::new(move |_, _| {
+            let _ = reply.send(());
+        });
+        self.stand_in_line(Ask { command: None, then, fleet: true })?;
         answer.await.map_err(|_| Unavailable::Stopping)
     }
 
@@ -147,8 +159,9 @@ pub fn start<J: Journal + 'static>(
     started.answer.clone().map_err(StartError::Refused)?;
     desk.journal.reserve(ROOM_FOR_BATCH, true).map_err(|_| StartError::NoRoom)?;
     desk.keep(std::slice::from_ref(&started)).map_err(StartError::Append)?;
-    let changes = desk.engine.take_changes();
+    let changes = desk.engine.take_work_changes();
     desk.views.publish(changes, vec![started], &[Duration::ZERO], desk.engine.state());
+    desk.publish_fleet();
     let (line, asks) = sync_channel(LINE);
     let thread = std::thread::Builder::new().name("writer".into()).spawn(move || {
         let _guard = EndWithTheWriter;
@@ -219,17 +232,18 @@ impl<J: Journal> Desk<J> {
 
     fn carry_out(&mut self, batch: Vec<Ask>) -> Result<(), AppendError> {
         let now = clock::now();
-        let room = self.room(&batch);
+        let mut room = self.room(&batch);
         let tick = self.is_due(now).then(tick);
         let mut outcomes = Vec::with_capacity(batch.len());
         let mut durations = Vec::with_capacity(batch.len());
         let mut answers = Vec::with_capacity(batch.len());
-        for Ask { command, then } in tick.into_iter().chain(batch) {
+        let fleet = batch.iter().any(|ask| ask.fleet);
+        for Ask { command, then, .. } in tick.into_iter().chain(batch) {
             let Some(command) = command else {
                 answers.push((Err(Unavailable::Stopping), then));
                 continue;
             };
-            if !room.allows(&command) {
+            if !room.allows(&command, &mut self.journal) {
                 answers.push((Err(Unavailable::NoRoom), then));
                 continue;
             }
@@ -240,12 +254,20 @@ impl<J: Journal> Desk<J> {
             outcomes.push(outcome);
         }
         self.keep(&outcomes)?;
-        let changes = self.engine.take_changes();
+        let changes = self.engine.take_work_changes();
         self.views.publish(changes, outcomes, &durations, self.engine.state());
+        if fleet {
+            self.publish_fleet();
+        }
         for (answer, then) in answers {
             then(self.engine.state(), answer);
         }
         Ok(())
+    }
+
+    fn publish_fleet(&mut self) {
+        let changes = self.engine.take_fleet_changes();
+        self.views.publish_fleet(changes, self.engine.state().revision());
     }
 
     /// Appends what must be kept of a batch: all of it, durably, in one go.
@@ -274,19 +296,39 @@ impl<J: Journal> Desk<J> {
         Ok(())
     }
 
-    /// Which commands there is room for.
+    /// The room that there is for a batch. Whether the server is ready goes by what an ordinary write needs.
     fn room(&mut self, batch: &[Ask]) -> Room {
         let load: usize = batch.iter().filter_map(|ask| ask.command.as_ref()).map(load).sum();
-        let bytes = ROOM_FOR_BATCH + load;
-        let room = if self.journal.reserve(bytes, false).is_ok() {
-            Room::Plenty
-        } else if self.journal.reserve(bytes, true).is_ok() {
-            Room::Spare
-        } else {
-            Room::None
-        };
-        self.views.set_read_only(room != Room::Plenty);
-        room
+        let plenty = self.journal.reserve(ROOM_FOR_BATCH + load, false).is_ok();
+        let ordinary = plenty && load >= ROOM_FOR_COMMAND;
+        let ready = ordinary || self.journal.reserve(ROOM_FOR_BATCH + ROOM_FOR_COMMAND, false).is_ok();
+        self.views.set_read_only(!ready);
+        Room { plenty, taken: ROOM_FOR_BATCH }
+    }
+}
+
+/// The room that there is for a batch.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    /// Enough for all of it.
+    plenty: bool,
+    /// Where there is not: what was given away so far.
+    taken: usize,
+}
+
+impl Room {
+    /// Whether there is room for one more command. What gives memory back may use the last of it.
+    fn allows(&mut self, command: &Command, journal: &mut impl Journal) -> bool {
+        if self.plenty {
+            return true;
+        }
+        let with_it = self.taken + load(command);
+        let fits = journal.reserve(with_it, false).is_ok()
+            || (gives_back(command) && journal.reserve(with_it, true).is_ok());
+        if fits {
+            self.taken = with_it;
+        }
+        fits
     }
 }
 
@@ -341,25 +383,6 @@ fn load(command: &Command) -> usize {
     ROOM_FOR_COMMAND + carried
 }
 
-/// How much room the journal has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Room {
-    Plenty,
-    /// Only for what gives memory back.
-    Spare,
-    None,
-}
-
-impl Room {
-    fn allows(self, command: &Command) -> bool {
-        match self {
-            Self::Plenty => true,
-            Self::Spare => gives_back(command),
-            Self::None => false,
-        }
-    }
-}
-
 /// Whether a command may prove a release, or only says that somebody lives.
 fn gives_back(command: &Command) -> bool {
     matches!(
@@ -375,5 +398,5 @@ fn gives_back(command: &Command) -> bool {
 }
 
 fn tick() -> Ask {
-    Ask { command: Some(Command::Tick), then: Box::new(|_, _| ()) }
+    Ask { command: Some(Command::Tick), then: Box::new(|_, _| ()), fleet: false }
 }

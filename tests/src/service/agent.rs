@@ -202,7 +202,7 @@ impl FakeAgent {
             }
         }
         if self.starts_at_once {
-            self.slots.values_mut().filter(|held| held.state == "starting").for_each(|held| held.become_("ready"));
+            self.slots.values_mut().filter(|held| held.state == "starting").for_each(|held| held.turn("ready"));
         }
         before != self.slots
     }
@@ -221,14 +221,14 @@ impl FakeAgent {
     fn stop(&mut self, id: &str) {
         let to = if self.proves_at_once { "gone" } else { "stopping" };
         if let Some(held) = self.slots.get_mut(id) {
-            held.become_(to);
+            held.turn(to);
         }
     }
 
     /// Says from now on that a slot is in this state.
     #[track_caller]
     pub fn say(&mut self, slot: &str, state: &str) {
-        self.slots.get_mut(slot).unwrap_or_else(|| panic!("no slot {slot}")).become_(state);
+        self.slots.get_mut(slot).unwrap_or_else(|| panic!("no slot {slot}")).turn(state);
     }
 
     /// The process of a slot ended by itself.
@@ -236,20 +236,19 @@ impl FakeAgent {
     pub fn exits(&mut self, slot: &str, code: i64) {
         let held = self.slots.get_mut(slot).unwrap_or_else(|| panic!("no slot {slot}"));
         held.exit_code = Some(code);
-        held.become_("exited");
+        held.turn("exited");
     }
 
     /// Proves that everything that is being stopped is gone, and reports it.
     #[track_caller]
     pub fn prove(&mut self) {
-        self.slots.values_mut().filter(|held| held.state == "stopping").for_each(|held| held.become_("gone"));
+        self.slots.values_mut().filter(|held| held.state == "stopping").for_each(|held| held.turn("gone"));
         let _ = self.report().is(200);
     }
 }
 
 impl Held {
-    #[expect(clippy::wrong_self_convention, reason = "a slot becomes something; it is not turned into another type")]
-    fn become_(&mut self, state: &str) {
+    fn turn(&mut self, state: &str) {
         state.clone_into(&mut self.state);
     }
 

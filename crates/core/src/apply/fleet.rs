@@ -128,6 +128,8 @@ impl State {
         if row.admission == Admission::Forgotten {
             row.admission = Admission::Open;
         }
+        self.call(id);
+        let Some(row) = self.runners.get_mut(key) else { return };
         let moved = std::mem::replace(&mut row.machine, machine);
         if moved != machine {
             self.leave_machine(key, moved);
@@ -278,6 +280,7 @@ impl State {
         let Some(row) = self.runners.get(key).filter(|row| row.is_forgotten() && row.slots.is_empty()) else { return };
         let (id, machine) = (row.id.clone(), row.machine);
         self.runners.remove(&id, key);
+        self.call(&id);
         self.leave_machine(key, machine);
         let Some(row) = self.machines.get(machine).filter(|row| row.runners.is_empty()) else { return };
         let id = row.id.clone();

@@ -121,9 +121,11 @@ impl State {
         let revision = self.revision;
         if let Some(row) = self.runners.get_mut(runner) {
             row.desired = revision;
+            let id = row.id.clone();
             if row.admission != crate::state::Admission::Open {
                 self.agenda.runners.insert(runner);
             }
+            self.call(&id);
         }
     }
 

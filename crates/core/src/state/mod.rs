@@ -66,6 +66,8 @@ pub struct State {
     pub(crate) index: Index,
     pub(crate) agenda: Agenda,
     pub(crate) counters: Counters,
+    /// Runners whose agents should ask again, once somebody wants to know.
+    pub(crate) called: Option<Vec<RunnerId>>,
 }
 
 /// How a slot is found: its own by id, a stray by its runner too.
@@ -118,6 +120,7 @@ impl State {
             index: Index::default(),
             agenda: Agenda::default(),
             counters: Counters::default(),
+            called: None,
         }
     }
 

@@ -66,12 +66,17 @@ impl ProcessId {
         Ok(if alive { Liveness::Alive } else { Liveness::Gone })
     }
 
+    /// Whether it could be there: neither of an earlier boot nor of a pid namespace that one cannot look into.
+    pub(super) fn is_within_sight(&self) -> bool {
+        here().is_ok_and(|here| self.boot == here.boot && self.pid_namespace == here.pid_namespace)
+    }
+
     /// Whether it is known to be there.
     pub fn is_alive(&self) -> io::Result<bool> {
         self.liveness().map(|liveness| liveness == Liveness::Alive)
     }
 
-    /// Whether this is the process of that row.
+    /// Whether this is the process of that row, given that it is within sight.
     pub(super) fn is(&self, row: &Row) -> bool {
         self.pid == row.pid && self.start_ticks == row.start_ticks
     }

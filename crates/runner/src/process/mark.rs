@@ -51,12 +51,10 @@ impl SlotMark {
 /// Everybody who carries a mark of this runner. Ask this once, when the agent starts: what it finds and does not have
 /// on record is an orphan.
 pub fn marked(table: &ProcessTable, runner: &RunnerId) -> io::Result<BTreeMap<SlotMark, Vec<ProcessId>>> {
-    let mut found: BTreeMap<SlotMark, Vec<ProcessId>> = BTreeMap::new();
-    let spared = table.lineage(std::process::id());
-    for row in table.rows().filter(|row| !row.is_kernel && !row.is_dead() && !spared.contains(&row.pid)) {
-        if let Some(mark) = SlotMark::of(row.pid)?.filter(|mark| mark.runner == *runner) {
-            found.entry(mark).or_default().push(ProcessId::from_row(row)?);
-        }
+    let mut found = BTreeMap::new();
+    for (mark, pids) in table.marks()?.iter().filter(|(mark, _)| mark.runner == *runner) {
+        let rows = pids.iter().filter_map(|pid| table.get(*pid));
+        found.insert(mark.clone(), rows.map(ProcessId::from_row).collect::<io::Result<_>>()?);
     }
     Ok(found)
 }

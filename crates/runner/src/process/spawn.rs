@@ -124,7 +124,11 @@ impl Spawner {
         let (reply, answer) = mpsc::sync_channel(1);
         let gone = || SpawnError::Watch(io::Error::other("the thread that starts processes has ended"));
         self.requests.send((Box::new(task), reply)).map_err(|_| gone())?;
-        answer.recv().map_err(|_| gone())?
+        let started = answer.recv().map_err(|_| gone())?;
+        if let (Err(_), Some(cgroup)) = (&started, self.cgroup(launch)) {
+            let _ = cgroup.remove();
+        }
+        started
     }
 
     /// The cgroup of a slot, if slots have any here.

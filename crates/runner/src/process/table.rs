@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
+use std::sync::OnceLock;
 
 use rustix::io::Errno;
+
+use super::mark::SlotMark;
 
 /// One process, as `/proc/PID/stat` has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,23 +67,27 @@ impl Row {
     }
 }
 
-/// Everybody that was there, at about the same time.
+/// Everybody that was there, at about the same time. One table serves the trees of all slots.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessTable {
     rows: BTreeMap<u32, Row>,
+    by_parent: BTreeMap<u32, Vec<u32>>,
+    by_group: BTreeMap<u32, Vec<u32>>,
+    by_session: BTreeMap<u32, Vec<u32>>,
+    spared: BTreeSet<u32>,
+    marks: OnceLock<BTreeMap<SlotMark, Vec<u32>>>,
+    again: OnceLock<Box<ProcessTable>>,
 }
 
 impl ProcessTable {
     /// Looks at everybody. Who cannot be looked at for want of a resource is an error, never an absence.
     pub fn read() -> io::Result<Self> {
-        let mut rows = BTreeMap::new();
+        let mut rows = Vec::new();
         for entry in fs::read_dir("/proc")? {
             let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            if let Some(row) = Row::read(pid)? {
-                rows.insert(pid, row);
-            }
+            rows.extend(Row::read(pid)?);
         }
-        Ok(Self { rows })
+        Ok(rows.into_iter().collect())
     }
 
     /// Everybody.
@@ -94,24 +101,68 @@ impl ProcessTable {
         self.rows.get(&pid)
     }
 
-    /// A process and all that it descends from.
-    pub(super) fn lineage(&self, pid: u32) -> BTreeSet<u32> {
-        let mut found = BTreeSet::from([pid]);
-        let mut next = pid;
-        while let Some(row) = self.rows.get(&next) {
-            next = row.parent;
-            if !found.insert(next) {
-                break;
+    /// Who carries which mark. Asked for by the first who wants to know, then kept for all others.
+    pub(super) fn marks(&self) -> io::Result<&BTreeMap<SlotMark, Vec<u32>>> {
+        if let Some(marks) = self.marks.get() {
+            return Ok(marks);
+        }
+        let mut marks: BTreeMap<SlotMark, Vec<u32>> = BTreeMap::new();
+        for row in self.rows().filter(|row| !row.is_kernel && !row.is_dead() && !self.is_spared(row.pid)) {
+            if let Some(mark) = SlotMark::of(row.pid)? {
+                marks.entry(mark).or_default().push(row.pid);
             }
         }
-        found
+        Ok(self.marks.get_or_init(|| marks))
+    }
+
+    /// A second look at everybody, after this one; kept in the same way.
+    pub(super) fn again(&self) -> io::Result<&Self> {
+        if let Some(again) = self.again.get() {
+            return Ok(again);
+        }
+        let again = Box::new(Self::read()?);
+        Ok(self.again.get_or_init(|| again))
+    }
+
+    /// Whether this is the agent itself, or somebody that it descends from.
+    pub(super) fn is_spared(&self, pid: u32) -> bool {
+        self.spared.contains(&pid)
+    }
+
+    /// Who has this parent.
+    pub(super) fn children(&self, parent: u32) -> impl Iterator<Item = &Row> {
+        self.named(&self.by_parent, parent)
+    }
+
+    /// Who is in this group.
+    pub(super) fn group(&self, group: u32) -> impl Iterator<Item = &Row> {
+        self.named(&self.by_group, group)
+    }
+
+    /// Who is in this session.
+    pub(super) fn session(&self, session: u32) -> impl Iterator<Item = &Row> {
+        self.named(&self.by_session, session)
+    }
+
+    fn named<'a>(&'a self, index: &'a BTreeMap<u32, Vec<u32>>, key: u32) -> impl Iterator<Item = &'a Row> {
+        index.get(&key).into_iter().flatten().filter_map(|pid| self.rows.get(pid))
     }
 }
 
-#[cfg(test)]
 impl FromIterator<Row> for ProcessTable {
     fn from_iter<I: IntoIterator<Item = Row>>(rows: I) -> Self {
-        Self { rows: rows.into_iter().map(|row| (row.pid, row)).collect() }
+        let mut table = Self::default();
+        for row in rows {
+            table.by_parent.entry(row.parent).or_default().push(row.pid);
+            table.by_group.entry(row.group).or_default().push(row.pid);
+            table.by_session.entry(row.session).or_default().push(row.pid);
+            table.rows.insert(row.pid, row);
+        }
+        let mut next = Some(std::process::id());
+        while let Some(pid) = next.filter(|pid| table.spared.insert(*pid)) {
+            next = table.rows.get(&pid).map(|row| row.parent);
+        }
+        table
     }
 }
 
@@ -153,6 +204,6 @@ mod tests {
         let table = ProcessTable::read().unwrap();
         let own = table.get(std::process::id()).unwrap();
         assert!(!own.is_dead() && own.threads >= 1);
-        assert!(table.lineage(own.pid).contains(&own.parent));
+        assert!(table.is_spared(own.pid) && table.is_spared(own.parent));
     }
 }

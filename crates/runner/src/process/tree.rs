@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use super::cgroup::Cgroup;
-use super::id::ProcessId;
+use super::id::{Liveness, ProcessId};
 use super::mark::SlotMark;
 use super::signal::{self, Signal};
 use super::table::{ProcessTable, Row};
@@ -30,14 +30,20 @@ pub struct Tree {
     cgroup: Option<Cgroup>,
     members: BTreeMap<u32, ProcessId>,
     circles: BTreeMap<u32, ProcessId>,
+    out_of_sight: bool,
 }
 
 impl Tree {
-    /// The tree below a root; without one (an agent that died before it could note it), whoever carries the mark.
+    /// The tree below a root; without one (an agent that died before it could note it), whoever carries the mark. Of a
+    /// root in a pid namespace that one cannot look into nobody can say anything: every look is an error.
     #[must_use]
     pub fn new(mark: SlotMark, root: Option<ProcessId>, cgroup: Option<Cgroup>) -> Self {
+        let out_of_sight =
+            root.as_ref().is_some_and(|root| !matches!(root.liveness(), Ok(Liveness::Alive | Liveness::Gone)));
+        // After a reboot the same numbers are somebody else.
+        let root = root.filter(ProcessId::is_within_sight);
         let seed = || root.iter().map(|root| (root.pid, root.clone())).collect();
-        Self { mark, cgroup, members: seed(), circles: seed(), root }
+        Self { mark, cgroup, members: seed(), circles: seed(), root, out_of_sight }
     }
 
     /// Whose tree it is.
@@ -59,12 +65,15 @@ impl Tree {
     /// finds nobody looks once more, and asks groups and the cgroup as a whole; the leader, though dead, then stands
     /// for whoever is there.
     pub fn look(&mut self, table: &ProcessTable, depth: Depth) -> io::Result<Vec<ProcessId>> {
+        if self.out_of_sight {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "its processes are in another pid namespace"));
+        }
         self.update(table, depth)?;
         if self.members.is_empty() && depth == Depth::Thorough {
-            let fresh = ProcessTable::read()?;
-            self.update(&fresh, depth)?;
+            let again = table.again()?;
+            self.update(again, depth)?;
             if self.members.is_empty() {
-                return Ok(self.unseen(table, &fresh)?.into_iter().collect());
+                return Ok(self.unseen(table, again)?.into_iter().collect());
             }
         }
         Ok(self.members.values().cloned().collect())
@@ -73,7 +82,7 @@ impl Tree {
     /// Somebody is in a group that has entries and none in the table, or that has other dead ones than a moment ago.
     fn unseen(&self, before: &ProcessTable, now: &ProcessTable) -> io::Result<Option<ProcessId>> {
         let moves = |circle: u32| {
-            let mut rows = now.rows().filter(|row| row.group == circle).peekable();
+            let mut rows = now.group(circle).peekable();
             rows.peek().is_none() || rows.any(|row| before.get(row.pid) != Some(row))
         };
         let unseen = self.circles.iter().find(|(circle, _)| signal::group_exists(**circle) && moves(**circle));
@@ -111,65 +120,47 @@ impl Tree {
     }
 
     fn update(&mut self, table: &ProcessTable, depth: Depth) -> io::Result<()> {
-        let in_cgroup = match &self.cgroup {
+        let mut found = match &self.cgroup {
             Some(cgroup) => cgroup.pids()?,
             None => BTreeSet::new(),
         };
-        let marked = match depth {
-            Depth::Quick => BTreeSet::new(),
-            Depth::Thorough => self.marked(table)?,
-        };
-        self.settle(table, signal::group_exists, |row| in_cgroup.contains(&row.pid) || marked.contains(&row.pid))
-    }
-
-    fn marked(&self, table: &ProcessTable) -> io::Result<BTreeSet<u32>> {
-        let mut found = BTreeSet::new();
-        for row in table.rows().filter(|row| self.could_belong(row) && !self.has(row)) {
-            if SlotMark::of(row.pid)?.is_some_and(|mark| mark == self.mark) {
-                found.insert(row.pid);
-            }
+        if depth == Depth::Thorough {
+            found.extend(table.marks()?.get(&self.mark).into_iter().flatten());
         }
-        Ok(found)
+        self.settle(table, signal::group_exists, &found)
     }
 
-    /// Nobody is older than the root, dead, or of the kernel.
-    fn could_belong(&self, row: &Row) -> bool {
-        !row.is_kernel && !row.is_dead() && self.root.as_ref().is_none_or(|root| row.start_ticks >= root.start_ticks)
+    /// Nobody is older than the root, dead, of the kernel, or an ancestor of the agent.
+    fn could_belong(&self, table: &ProcessTable, row: &Row) -> bool {
+        let is_old = self.root.as_ref().is_some_and(|root| row.start_ticks < root.start_ticks);
+        !is_old && !row.is_kernel && !row.is_dead() && !table.is_spared(row.pid)
     }
 
-    fn has(&self, row: &Row) -> bool {
-        self.members.get(&row.pid).is_some_and(|member| member.is(row))
-    }
-
-    /// Adds whoever belongs to those who belong, until nobody is added; then lets go of who is gone.
+    /// From those who are known to belong to those who belong to them, until nobody is added. Who is gone is let go.
     fn settle(
         &mut self,
         table: &ProcessTable,
         group_exists: impl Fn(u32) -> bool,
-        belongs: impl Fn(&Row) -> bool,
+        found: &BTreeSet<u32>,
     ) -> io::Result<()> {
-        let spared = table.lineage(std::process::id());
         self.drop_empty_circles(table, group_exists);
-        let could = |row: &&Row| self.could_belong(row) && !spared.contains(&row.pid);
-        let candidates: Vec<&Row> = table.rows().filter(could).collect();
-        let mut alive: BTreeMap<u32, ProcessId> = BTreeMap::new();
-        loop {
-            let mut grown = false;
-            for &row in &candidates {
-                let is_new = !alive.contains_key(&row.pid);
-                let led = self.circles.contains_key(&row.session) || self.circles.contains_key(&row.group);
-                if is_new && (self.has(row) || alive.contains_key(&row.parent) || led || belongs(row)) {
-                    let id = ProcessId::from_row(row)?;
-                    if row.session == row.pid || row.group == row.pid {
-                        self.circles.insert(row.pid, id.clone());
-                    }
-                    alive.insert(row.pid, id);
-                    grown = true;
-                }
+        let known = self.members.values().filter_map(|member| table.get(member.pid).filter(|row| member.is(row)));
+        let mut next: Vec<&Row> = known.chain(found.iter().filter_map(|pid| table.get(*pid))).collect();
+        for circle in self.circles.keys() {
+            next.extend(table.session(*circle).chain(table.group(*circle)));
+        }
+        let mut alive = BTreeMap::new();
+        while let Some(row) = next.pop() {
+            if !self.could_belong(table, row) || alive.contains_key(&row.pid) {
+                continue;
             }
-            if !grown {
-                break;
+            let id = ProcessId::from_row(row)?;
+            next.extend(table.children(row.pid));
+            if row.session == row.pid || row.group == row.pid {
+                next.extend(table.session(row.pid).chain(table.group(row.pid)));
+                self.circles.insert(row.pid, id.clone());
             }
+            alive.insert(row.pid, id);
         }
         self.members = alive;
         Ok(())
@@ -178,12 +169,13 @@ impl Tree {
     /// A session or group is ours while it has members: its number is given to nobody else before it is empty. An
     /// empty one is forgotten for good.
     fn drop_empty_circles(&mut self, table: &ProcessTable, group_exists: impl Fn(u32) -> bool) {
-        let led: BTreeSet<u32> =
-            table.rows().filter(|row| self.could_belong(row)).flat_map(|row| [row.session, row.group]).collect();
-        self.circles.retain(|circle, leader| {
+        let mut circles = std::mem::take(&mut self.circles);
+        circles.retain(|circle, leader| {
             let reused = table.get(*circle).is_some_and(|row| !leader.is(row));
-            (led.contains(circle) || group_exists(*circle)) && !reused
+            let mut rows = table.session(*circle).chain(table.group(*circle));
+            !reused && (rows.any(|row| self.could_belong(table, row)) || group_exists(*circle))
         });
+        self.circles = circles;
     }
 }
 
@@ -204,13 +196,12 @@ mod tests {
             slot: SlotId::new("01234567-89ab-cdef-0123-456789abcdef".parse().unwrap()),
             generation: Generation::new(1),
         };
-        let boot = BootId::new("b").unwrap();
-        let root = ProcessId { pid: ROOT, start_ticks: u64::from(ROOT), pid_namespace: 1, boot };
-        Tree::new(mark, Some(root), None)
+        let own = ProcessId::of(std::process::id()).unwrap().unwrap();
+        Tree::new(mark, Some(ProcessId { pid: ROOT, start_ticks: u64::from(ROOT), ..own }), None)
     }
 
     fn pids(tree: &mut Tree, rows: &[Row]) -> Vec<u32> {
-        tree.settle(&rows.iter().cloned().collect(), |_| false, |_| false).unwrap();
+        tree.settle(&rows.iter().cloned().collect(), |_| false, &BTreeSet::new()).unwrap();
         tree.members.keys().copied().collect()
     }
 
@@ -253,6 +244,23 @@ mod tests {
         let root = row(ROOT, 5, ROOT, ROOT);
         let agent = Row { start_ticks: u64::from(ROOT) + 9, ..row(own, ROOT, ROOT, ROOT) };
         assert!(pids(&mut tree, &[root, agent]).is_empty(), "an agent that runs inside a slot ends itself");
+    }
+
+    #[test]
+    fn n4_the_same_numbers_after_a_reboot_are_somebody_else() {
+        let known = tree();
+        let root = ProcessId { boot: BootId::new("before").unwrap(), ..known.root.clone().unwrap() };
+        let mut tree = Tree::new(known.mark, Some(root), None);
+        assert!(pids(&mut tree, &[row(ROOT, 1, ROOT, ROOT)]).is_empty());
+        assert!(tree.look(&ProcessTable::default(), Depth::Quick).unwrap().is_empty());
+    }
+
+    #[test]
+    fn n3_of_another_pid_namespace_nobody_can_say_that_it_is_empty() {
+        let known = tree();
+        let root = ProcessId { pid_namespace: 1, ..known.root.clone().unwrap() };
+        let mut tree = Tree::new(known.mark, Some(root), None);
+        assert!(tree.look(&ProcessTable::default(), Depth::Thorough).is_err());
     }
 
     #[test]

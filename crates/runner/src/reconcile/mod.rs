@@ -83,11 +83,7 @@ pub struct Patience {
 
 impl Default for Patience {
     fn default() -> Self {
-        Self {
-            grace: Span::from_secs(10),
-            unkillable_after: Span::from_secs(60),
-            driver_after: Span::from_secs(120),
-        }
+        Self { grace: Span::from_secs(10), unkillable_after: Span::from_secs(60), driver_after: Span::from_secs(120) }
     }
 }
 

@@ -92,6 +92,15 @@ impl Kept {
         matches!(self.life, Life::Planned | Life::Started { ready: false, .. })
     }
 
+    /// Whether nothing is about to change by itself.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        matches!(
+            self.life,
+            Life::Started { ready: true, .. } | Life::Gone { told_why: true, .. } | Life::Refused | Life::GivenUp
+        )
+    }
+
     /// Whether `slot` is a newer start of this one, and this one is over.
     #[must_use]
     pub fn is_replaced_by(&self, slot: &DesiredSlot) -> bool {

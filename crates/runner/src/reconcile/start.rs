@@ -8,7 +8,7 @@ use super::{Action, World};
 
 /// Devices on which something is starting. What this very round ends does not count any more.
 pub(super) fn devices_with_a_start(world: &World<'_>, actions: &[Action]) -> BTreeSet<DeviceUuid> {
-    let ready = |id| actions.iter().any(|action| *action == Action::Ready(id));
+    let ready = |id| actions.contains(&Action::Ready(id));
     let starting = world.kept.values().filter(|kept| kept.is_starting() && !ready(kept.slot.id));
     starting.flat_map(|kept| kept.slot.gpus.iter().map(|gpu| gpu.uuid.clone())).collect()
 }

@@ -204,7 +204,8 @@ fn n17_another_cluster_and_an_older_epoch_change_nothing() {
 #[test]
 fn a_newer_generation_waits_for_the_end_of_the_older_and_an_older_one_is_ignored() {
     let newer = DesiredSlot { generation: Generation::new(2), ..slot(1, RUN, "GPU-a", 40) };
-    let bench = Bench::new(vec![newer.clone()]).keep(slot(1, RUN, "GPU-a", 40), started(true)).see(1, alive(Health::Ready));
+    let bench =
+        Bench::new(vec![newer.clone()]).keep(slot(1, RUN, "GPU-a", 40), started(true)).see(1, alive(Health::Ready));
     assert_eq!(bench.actions(), vec![Action::Term(id(1), End::Asked)]);
     let over = Life::Gone { why: End::Asked, told_why: true };
     let bench = bench.keep(slot(1, RUN, "GPU-a", 40), over);

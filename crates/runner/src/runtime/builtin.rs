@@ -63,6 +63,7 @@ fn vllm() -> RuntimeConfig {
             "-dp",
             "--kv-cache-memory-bytes",
             "--num-gpu-blocks-override",
+            "--distributed-executor-backend",
             "--config",
             "--uds",
         ]),
@@ -71,17 +72,17 @@ fn vllm() -> RuntimeConfig {
     }
 }
 
-/// It is told all through its environment, so arguments of a model are looked up one by one. A model stays loaded
-/// until the slot ends: when memory is free is decided by Berth, not by a timer of its own.
+/// It is told all through its environment, so arguments of a model are looked up one by one. Its context is that of one
+/// sequence, where llama.cpp's `--ctx-size` is that of all: hence other words. A model stays loaded until the slot ends:
+/// when memory is free is decided by Berth, not by a timer of its own.
 fn ollama() -> RuntimeConfig {
     let env = [
         ("OLLAMA_HOST", "{bind}:{port}"),
         ("OLLAMA_KEEP_ALIVE", "-1"),
         ("OLLAMA_MAX_LOADED_MODELS", "1"),
         ("OLLAMA_NUM_PARALLEL", "{concurrency}"),
-        ("OLLAMA_CONTEXT_LENGTH", "{arg:--ctx-size|-c|--num-ctx}"),
-        ("OLLAMA_KV_CACHE_TYPE", "{arg:--cache-type-k|-ctk}"),
-        ("OLLAMA_FLASH_ATTENTION", "{arg:--flash-attn|-fa}"),
+        ("OLLAMA_CONTEXT_LENGTH", "{arg:--num-ctx|--context-length}"),
+        ("OLLAMA_KV_CACHE_TYPE", "{arg:--kv-cache-type}"),
     ];
     RuntimeConfig {
         env: env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),

@@ -158,7 +158,7 @@ fn b3_a_model_name_cannot_become_an_option() {
 #[test]
 fn ollama_is_told_through_its_environment_and_what_it_cannot_be_told_is_refused() {
     let runtimes = config("").unwrap();
-    let launched = launch(&runtimes, &slot("ollama", "qwen3:8b", &["--ctx-size", "8192"], &[8])).unwrap();
+    let launched = launch(&runtimes, &slot("ollama", "qwen3:8b", &["--num-ctx", "8192"], &[8])).unwrap();
     assert_eq!(argv(&launched), ["ollama", "serve"]);
     for (name, value) in [
         ("OLLAMA_HOST", Some("0.0.0.0:9000")),
@@ -169,8 +169,8 @@ fn ollama_is_told_through_its_environment_and_what_it_cannot_be_told_is_refused(
     ] {
         assert_eq!(env(&launched, name), value, "{name}");
     }
-    let refused = launch(&runtimes, &slot("ollama", "m", &["--ctx-size", "1", "--swa-full"], &[8]));
-    assert_eq!(refused.unwrap_err(), RenderError::Unused(Arg::new("--swa-full").unwrap()));
+    let refused = launch(&runtimes, &slot("ollama", "m", &["--num-ctx", "1", "--ctx-size", "9"], &[8]));
+    assert_eq!(refused.unwrap_err(), RenderError::Unused(Arg::new("--ctx-size").unwrap()));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Trees that do not want to end, with real programs.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -170,7 +171,7 @@ fn n10_a_stopped_process_hears_that_it_should_end() {
 
 #[test]
 fn n10_nobody_leaves_a_cgroup() {
-    let Some(cgroups) = cgroups() else {
+    let Some((cgroups, parent)) = cgroups() else {
         eprintln!("no cgroup v2 that can be written to: not tried here");
         return;
     };
@@ -187,12 +188,13 @@ fn n10_nobody_leaves_a_cgroup() {
     assert!(!is_alive(daemon) && !cgroup.is_populated().unwrap());
     until("the cgroup to be removed", || cgroup.remove().is_ok());
     assert!(cgroup.pids().unwrap().is_empty(), "a cgroup that is no more has nobody in it");
+    std::fs::remove_dir(parent).unwrap();
 }
 
 /// A subtree for this test, if the machine lets us have one.
-fn cgroups() -> Option<Cgroups> {
+fn cgroups() -> Option<(Cgroups, PathBuf)> {
     let mounts = std::fs::read_to_string("/proc/mounts").ok()?;
     let mount = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>()).find(|mount| mount[2] == "cgroup2")?;
-    let path = std::path::Path::new(mount[1]).join(format!("berth-test-{}", std::process::id()));
-    Cgroups::open(&path).ok()
+    let path = Path::new(mount[1]).join(format!("berth-test-{}", std::process::id()));
+    Some((Cgroups::open(&path).ok()?, path))
 }

@@ -5,7 +5,7 @@
 mod boot;
 mod record;
 
-use berth_core::{Answer, Changes, Command, Event, Refusal, Report, State, step};
+use berth_core::{Answer, Command, Event, FleetChanges, Refusal, Report, State, WorkChanges, step};
 use berth_domain::{Revision, Timestamp};
 
 pub use boot::{BootError, Recovery};
@@ -52,9 +52,14 @@ impl Engine {
         }
     }
 
-    /// What changed since this was last asked.
-    pub fn take_changes(&mut self) -> Changes {
-        self.state.take_changes()
+    /// Which workloads and slots changed since this was last asked.
+    pub fn take_work_changes(&mut self) -> WorkChanges {
+        self.state.take_work_changes()
+    }
+
+    /// What else changed since this was last asked.
+    pub fn take_fleet_changes(&mut self) -> FleetChanges {
+        self.state.take_fleet_changes()
     }
 
     /// The state, to look at.

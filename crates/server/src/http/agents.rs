@@ -64,19 +64,24 @@ pub(super) async fn desired(
     Query(query): Query<DesiredQuery>,
 ) -> Result<Json<wire::Desired>, Failure> {
     let poll = Poll { runner, incarnation: query.incarnation };
-    let first = poll.ask(&app).await?;
     let known = query.after.filter(|_| query.epoch.is_none_or(|epoch| epoch == app.views.epoch()));
-    let (Some(after), Some(deadline)) = (known, app.deadline(query.wait)) else { return poll.answer(&app, first) };
-    if first.revision > after {
-        return poll.answer(&app, first);
+    let (Some(after), Some(deadline)) = (known, app.deadline(query.wait)) else {
+        return poll.answer(&app, poll.ask(&app).await?);
+    };
+    let waiting = app.views.runner_waiters.enter(&poll.runner);
+    loop {
+        // The ear is open before the question: a change in between is not missed.
+        let mut ear = std::pin::pin!(waiting.ear());
+        ear.as_mut().enable();
+        let wish = poll.ask(&app).await?;
+        if wish.revision > after {
+            return poll.answer(&app, wish);
+        }
+        let called = async { tokio::time::timeout_at(deadline, ear).await.ok() };
+        if app.unless_stopping(called).await.is_none() {
+            return poll.answer(&app, wish);
+        }
     }
-    let look = || poll.is_over(&app, after).then_some(());
-    let waiting = app.views.runner_waiters.wait_until(&poll.runner, deadline, look);
-    if app.unless_stopping(waiting).await.is_none() {
-        return poll.answer(&app, first);
-    }
-    let then = poll.ask(&app).await?;
-    poll.answer(&app, then)
 }
 
 /// An agent that asks.
@@ -102,12 +107,6 @@ impl Poll {
             Ok::<Wish, Refusal>(Wish { revision, slots: state.desired(&runner) })
         };
         Ok(app.writer.carry_out_and_read(command, look).await??)
-    }
-
-    /// Whether there is something to say: newer slots, a newer agent, or no runner at all.
-    fn is_over(&self, app: &App, after: Revision) -> bool {
-        let view = app.views.runner(&self.runner);
-        view.is_none_or(|view| view.desired > after || view.incarnation != self.incarnation)
     }
 
     fn answer(&self, app: &App, wish: Wish) -> Result<Json<wire::Desired>, Failure> {

@@ -23,6 +23,7 @@ use crate::trust::Caller;
 #[utoipa::path(get, path = "/api/v1/models", tag = "models", params(PageQuery),
     responses((status = 200, description = "Models by name", body = Vec<wire::Model>)))]
 pub(super) async fn list(State(app): State<App>, uri: OriginalUri, Query(page): Query<PageQuery>) -> Page<wire::Model> {
+    app.see_fleet().await;
     let is_new = |view: &Arc<ModelView>| page.after.as_deref().is_none_or(|after| view.name.as_str() > after);
     let rows = app.views.models().into_iter().filter(is_new);
     Page::of(rows, page.limit, &uri, |view| view.name.to_string()).map(|view| present::model(&view))
@@ -35,6 +36,7 @@ pub(super) async fn list(State(app): State<App>, uri: OriginalUri, Query(page): 
         (status = 404, description = "No such model", body = wire::Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn show(State(app): State<App>, Named(name): Named<ModelName>) -> Result<Json<wire::Model>, Failure> {
+    app.see_fleet().await;
     let view = app.views.model(&name).ok_or_else(|| Failure::unknown("model", &name))?;
     Ok(Json(present::model(&view)))
 }
@@ -55,8 +57,10 @@ pub(super) async fn put(
     Json(request): Json<ModelRequest>,
 ) -> Result<Response, Failure> {
     let spec = request.into_spec(name.clone())?;
+    app.see_fleet().await;
     let known = app.views.model(&name).is_some();
     app.operate(&caller, "put_model", &name, None, Command::PutModel { spec: Box::new(spec) }).await?;
+    app.see_fleet().await;
     let view = app.views.model(&name).ok_or_else(|| Failure::unknown("model", &name))?;
     let status = if known || view.revision > ModelRevision::new(1) { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Json(present::model(&view))).into_response())

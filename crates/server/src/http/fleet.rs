@@ -27,6 +27,7 @@ pub(super) async fn list(
     uri: OriginalUri,
     Query(page): Query<PageQuery>,
 ) -> Page<wire::Runner> {
+    app.see_fleet().await;
     let is_new = |view: &Arc<RunnerView>| page.after.as_deref().is_none_or(|after| view.id.as_str() > after);
     let mut slots = app.views.slots_by_runner();
     Page::of(app.views.runners().into_iter().filter(is_new), page.limit, &uri, |view| view.id.to_string())
@@ -40,6 +41,7 @@ pub(super) async fn list(
         (status = 404, description = "No such runner", body = wire::Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn show(State(app): State<App>, Named(id): Named<RunnerId>) -> Result<Json<wire::Runner>, Failure> {
+    app.see_fleet().await;
     let view = find(&app, &id)?;
     let slots = app.writer.read(move |state| state.slots_of(&id)).await?;
     Ok(Json(present::runner(&view, slots)))
@@ -57,6 +59,7 @@ pub(super) async fn status(
     State(app): State<App>,
     Named(id): Named<RunnerId>,
 ) -> Result<Json<wire::RunnerStatus>, Failure> {
+    app.see_fleet().await;
     let view = find(&app, &id)?;
     let silent = || {
         let detail = format!("runner {id} has not reported since the server started");
@@ -156,7 +159,7 @@ pub(super) async fn cordon_device(
     Named(uuid): Named<DeviceUuid>,
 ) -> Result<Json<wire::DeviceLedger>, Failure> {
     app.operate(&caller, "cordon_device", &uuid, None, Command::CordonDevice { uuid: uuid.clone() }).await?;
-    device(&app, &uuid)
+    device(&app, &uuid).await
 }
 
 /// Give a device work again
@@ -171,10 +174,11 @@ pub(super) async fn uncordon_device(
     Named(uuid): Named<DeviceUuid>,
 ) -> Result<Json<wire::DeviceLedger>, Failure> {
     app.operate(&caller, "uncordon_device", &uuid, None, Command::UncordonDevice { uuid: uuid.clone() }).await?;
-    device(&app, &uuid)
+    device(&app, &uuid).await
 }
 
-fn device(app: &App, uuid: &DeviceUuid) -> Result<Json<wire::DeviceLedger>, Failure> {
+async fn device(app: &App, uuid: &DeviceUuid) -> Result<Json<wire::DeviceLedger>, Failure> {
+    app.see_fleet().await;
     let view = app.views.device(uuid).ok_or_else(|| Failure::unknown("device", uuid))?;
     Ok(Json(present::device(&view)))
 }

@@ -42,6 +42,7 @@ pub(super) async fn readyz(State(app): State<App>) -> Response {
 #[utoipa::path(get, path = "/metrics", tag = "health",
     responses((status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text")))]
 pub(super) async fn metrics(State(app): State<App>) -> Result<Response, Failure> {
+    app.see_fleet().await;
     let mut text = String::new();
     let failed = |_| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the numbers cannot be written");
     encode(&mut text, app.views.metrics.registry()).map_err(failed)?;

@@ -80,6 +80,13 @@ impl App {
         Ok(self.writer.carry_out(command).await??)
     }
 
+    /// Makes sure that what is read next about runners, devices, hosts and models is no older than this request. A
+    /// writer that is stuck does not keep anybody from reading what there was.
+    async fn see_fleet(&self) {
+        const PATIENCE: Duration = Duration::from_secs(1);
+        drop(tokio::time::timeout(PATIENCE, self.writer.publish_fleet()).await);
+    }
+
     /// When a wait of this length ends, by the longest that is allowed.
     fn deadline(&self, wait: Option<berth_wire::TimeSpan>) -> Option<Instant> {
         let wait = wait?.0.min(self.limits.wait);

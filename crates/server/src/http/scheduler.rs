@@ -67,6 +67,7 @@ pub(super) async fn queue(
 #[utoipa::path(get, path = "/api/v1/scheduler/ledger", tag = "scheduler",
     responses((status = 200, description = "The ledgers", body = wire::Ledger)))]
 pub(super) async fn ledger(State(app): State<App>) -> Json<wire::Ledger> {
+    app.see_fleet().await;
     let (revision, devices, hosts) = app.views.ledgers();
     Json(wire::Ledger {
         revision,

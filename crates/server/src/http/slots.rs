@@ -27,6 +27,7 @@ fn shown(app: &App, view: &SlotView) -> wire::Slot {
 #[utoipa::path(get, path = "/api/v1/scheduler/slots", tag = "scheduler", params(SlotQuery),
     responses((status = 200, description = "Slots", body = Vec<wire::Slot>)))]
 pub(super) async fn list(State(app): State<App>, uri: OriginalUri, Query(query): Query<SlotQuery>) -> Page<wire::Slot> {
+    app.see_fleet().await;
     let mut rows = app.views.slots();
     rows.retain(|view| {
         query.model.as_ref().is_none_or(|model| view.model.as_ref() == Some(model))
@@ -45,6 +46,7 @@ pub(super) async fn list(State(app): State<App>, uri: OriginalUri, Query(query):
     ))]
 pub(super) async fn show(State(app): State<App>, Named(id): Named<Uuid>) -> Result<Json<wire::Slot>, Failure> {
     let id = SlotId::new(id);
+    app.see_fleet().await;
     let view = app.views.slot(id).ok_or_else(|| Failure::unknown("slot", id))?;
     Ok(Json(shown(&app, &view)))
 }

@@ -78,6 +78,8 @@ pub struct Views {
     /// Odd while a batch is being published: a reader of many rows sees whether they belong together.
     publishing: AtomicU64,
     revision: AtomicU64,
+    /// The revision that runners, devices, hosts and models belong to.
+    fleet_revision: AtomicU64,
     epoch: AtomicU64,
     cluster: RwLock<Option<ClusterId>>,
     read_only: AtomicBool,
@@ -111,6 +113,7 @@ impl Views {
             metrics: Metrics::new(),
             publishing: AtomicU64::new(0),
             revision: AtomicU64::new(0),
+            fleet_revision: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
             cluster: RwLock::new(None),
             read_only: AtomicBool::new(false),
@@ -119,7 +122,7 @@ impl Views {
         }
     }
 
-    /// The revision that everything published belongs to.
+    /// The revision that workloads and slots belong to: nothing newer was answered.
     #[must_use]
     pub fn revision(&self) -> Revision {
         Revision::new(self.revision.load(Ordering::Acquire))
@@ -246,9 +249,7 @@ impl Views {
 
     /// Notes what a runner said. Called once the server took it in.
     pub fn note_report(&self, id: RunnerId, report: LastReport) {
-        if self.runners.contains_key(&id) {
-            self.reports.insert(id, report);
-        }
+        self.reports.insert(id, report);
     }
 
     /// All devices by UUID and all hosts by machine, of one revision unless the writer never pauses.
@@ -260,7 +261,7 @@ impl Views {
             let before = self.publishing.load(Ordering::Acquire);
             let devices = sorted(&self.devices, |view| view.uuid.clone());
             let hosts = sorted(&self.hosts, |view| view.machine.clone());
-            last = Some((self.revision(), devices, hosts));
+            last = Some((Revision::new(self.fleet_revision.load(Ordering::Acquire)), devices, hosts));
             if before.is_multiple_of(2) && self.publishing.load(Ordering::Acquire) == before {
                 break;
             }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use berth_core::view::SlotView;
-use berth_core::{Changes, SlotRef, State};
+use berth_core::view::{SlotView, WorkloadView};
+use berth_core::{FleetChanges, SlotRef, State, WorkChanges};
 use berth_domain::{Revision, RunnerId, WorkloadId};
 
 use super::history::Decided;
@@ -14,61 +14,58 @@ use super::{Map, Views, WorkloadRow};
 use crate::engine::Outcome;
 
 impl Views {
-    /// Publishes what a batch changed. Everything in it is durable.
-    pub fn publish(&self, changes: Changes, outcomes: Vec<Outcome>, durations: &[Duration], state: &State) {
+    /// Publishes what a batch did to workloads and slots. Everything in it is durable.
+    pub fn publish(&self, changes: WorkChanges, outcomes: Vec<Outcome>, durations: &[Duration], state: &State) {
         let revision = state.revision();
-        self.publishing.fetch_add(1, Ordering::AcqRel);
-        let (workloads, runners) = self.put_rows(changes, revision);
+        let WorkChanges { workloads, slots, called } = changes;
+        let changed: Vec<WorkloadId> = workloads.iter().map(|(id, _)| *id).collect();
+        for (slot, view) in slots {
+            self.put_slot(slot, view);
+        }
+        for (id, view) in workloads {
+            self.put_workload(id, view, revision);
+        }
         let (decisions, events) = self.note_outcomes(outcomes, durations);
         self.epoch.store(state.epoch().get(), Ordering::Release);
         if self.cluster.read().is_none() {
             *self.cluster.write() = state.cluster();
         }
         self.revision.store(revision.get(), Ordering::Release);
-        self.publishing.fetch_add(1, Ordering::AcqRel);
         let story = self.scribe.pick(&decisions, &events);
         self.stream.push(events, revision);
-        workloads.iter().for_each(|workload| self.workload_waiters.wake(workload));
-        runners.iter().for_each(|runner| self.runner_waiters.wake(runner));
+        changed.iter().for_each(|workload| self.workload_waiters.wake(workload));
+        called.iter().for_each(|runner| self.runner_waiters.wake(runner));
         self.scribe.write_down(story);
     }
 
-    /// Puts the rows, and tells which workloads changed and for which runners what they should run.
-    fn put_rows(&self, changes: Changes, revision: Revision) -> (Vec<WorkloadId>, Vec<RunnerId>) {
-        let mut workloads = Vec::with_capacity(changes.workloads.len());
-        for (id, view) in changes.workloads {
-            let before = match view {
-                Some(view) => {
-                    self.tally.workload(view.state, 1);
-                    self.workloads.insert(id, WorkloadRow { view, revision })
-                }
-                None => self.workloads.remove(&id).map(|(_, row)| row),
-            };
-            if let Some(before) = before {
-                self.tally.workload(before.view.state, -1);
-            }
-            workloads.push(id);
-        }
-        let mut runners = Vec::new();
+    /// Publishes what changed about runners, devices, hosts and models since this was last done. It is done when
+    /// somebody wants to read them: placements touch all four, and nobody looks after each.
+    pub fn publish_fleet(&self, changes: FleetChanges, revision: Revision) {
+        self.publishing.fetch_add(1, Ordering::AcqRel);
         for (id, view) in changes.runners {
-            let Some(view) = view else {
-                self.forget_runner(&id);
-                runners.push(id);
-                continue;
-            };
-            let concerns = (view.desired, view.incarnation);
-            let before = self.runners.insert(id.clone(), view);
-            if before.is_none_or(|before| (before.desired, before.incarnation) != concerns) {
-                runners.push(id);
+            match view {
+                Some(view) => drop(self.runners.insert(id, view)),
+                None => self.forget_runner(&id),
             }
-        }
-        for (slot, view) in changes.slots {
-            self.put_slot(slot, view);
         }
         put(&self.devices, changes.devices);
         put(&self.hosts, changes.hosts);
         put(&self.models, changes.models);
-        (workloads, runners)
+        self.fleet_revision.store(revision.get(), Ordering::Release);
+        self.publishing.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn put_workload(&self, id: WorkloadId, view: Option<Arc<WorkloadView>>, revision: Revision) {
+        let before = match view {
+            Some(view) => {
+                self.tally.workload(view.state, 1);
+                self.workloads.insert(id, WorkloadRow { view, revision })
+            }
+            None => self.workloads.remove(&id).map(|(_, row)| row),
+        };
+        if let Some(before) = before {
+            self.tally.workload(before.view.state, -1);
+        }
     }
 
     fn put_slot(&self, slot: SlotRef, view: Option<Arc<SlotView>>) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use dashmap::mapref::entry::Entry;
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
 use super::Map;
@@ -27,20 +28,24 @@ impl<K: Eq + Hash + Clone> Waiters<K> {
         }
     }
 
-    /// Looks until there is an answer or it is too late, anew after each change of `key`.
+    /// Looks until there is an answer, anew after each change of `key`. None, if it took too long.
     pub async fn wait_until<T>(&self, key: &K, deadline: Instant, mut look: impl FnMut() -> Option<T>) -> Option<T> {
         let waiting = self.enter(key);
         loop {
             // The ear is open before the look: a change in between is not missed.
-            let mut woken = std::pin::pin!(waiting.room.notified());
-            woken.as_mut().enable();
+            let mut ear = std::pin::pin!(waiting.ear());
+            ear.as_mut().enable();
             if let Some(answer) = look() {
                 return Some(answer);
             }
-            if tokio::time::timeout_at(deadline, woken).await.is_err() {
-                return look();
-            }
+            tokio::time::timeout_at(deadline, ear).await.ok()?;
         }
+    }
+
+    /// Waits for `key` from now on.
+    pub fn enter(&self, key: &K) -> Waiting<'_, K> {
+        let room = self.rooms.entry(key.clone()).or_default().clone();
+        Waiting { waiters: self, key: key.clone(), room }
     }
 
     /// How many things are waited for.
@@ -54,18 +59,21 @@ impl<K: Eq + Hash + Clone> Waiters<K> {
     pub fn is_empty(&self) -> bool {
         self.rooms.is_empty()
     }
-
-    fn enter(&self, key: &K) -> Waiting<'_, K> {
-        let room = self.rooms.entry(key.clone()).or_default().clone();
-        Waiting { waiters: self, key: key.clone(), room }
-    }
 }
 
 /// One who waits. The last to leave closes the room.
-struct Waiting<'a, K: Eq + Hash + Clone> {
+#[derive(Debug)]
+pub struct Waiting<'a, K: Eq + Hash + Clone> {
     waiters: &'a Waiters<K>,
     key: K,
     room: Arc<Notify>,
+}
+
+impl<K: Eq + Hash + Clone> Waiting<'_, K> {
+    /// Hears the next change from when it is enabled on.
+    pub fn ear(&self) -> Notified<'_> {
+        self.room.notified()
+    }
 }
 
 impl<K: Eq + Hash + Clone> Drop for Waiting<'_, K> {

@@ -8,10 +8,14 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rustix::fs::{FallocateFlags, fallocate};
 
 use super::directory::LogLimits;
 use super::follow::Follower;
 use super::ring::{Chunk, Ring};
+
+/// A file is cut at a multiple of this, which every block size divides.
+const CUT_AT: u64 = 64 << 10;
 
 /// What one start of a slot wrote. A clone is the same log.
 #[derive(Clone, Debug)]
@@ -69,11 +73,10 @@ impl SlotLog {
         if length <= self.shared.limits.file.get() {
             return Ok(());
         }
+        let end = length / CUT_AT * CUT_AT;
         // A copy that fails (a full disk) must not keep the file from being cut.
-        let copied = self.copy(&reader.file, length);
-        reader.catch_up()?;
-        reader.file.set_len(0)?;
-        reader.offset = 0;
+        let copied = self.copy(&reader.file, end);
+        reader.cut(end)?;
         copied
     }
 
@@ -97,8 +100,9 @@ impl SlotLog {
         Ok(Follower::new(self.clone(), reader.ring.end() - behind))
     }
 
-    /// Copies the end of the file away: `.1` is the newest copy.
-    fn copy(&self, file: &File, length: u64) -> io::Result<()> {
+    /// Copies what comes before `end` away: `.1` is the newest copy. It takes twice the limit, so that what comes between
+    /// two looks is not missing, and no more, however much that is.
+    fn copy(&self, file: &File, end: u64) -> io::Result<()> {
         let copies = self.shared.limits.copies;
         if copies == 0 {
             return Ok(());
@@ -111,12 +115,11 @@ impl SlotLog {
         }
         let mut copy =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(self.copy_path(1))?;
-        let mut position = length.saturating_sub(self.shared.limits.file.get());
-        // A program that never stops writing must not keep the copy from ending.
-        let end = length.saturating_add(self.shared.limits.file.get());
+        let mut position = end.saturating_sub(self.shared.limits.file.get().saturating_mul(2));
         let mut buffer = vec![0; 64 << 10];
         while position < end {
-            let count = file.read_at(&mut buffer, position)?;
+            let wanted = usize::try_from(end - position).unwrap_or(usize::MAX).min(buffer.len());
+            let count = file.read_at(&mut buffer[..wanted], position)?;
             if count == 0 {
                 break;
             }
@@ -134,6 +137,19 @@ impl SlotLog {
 }
 
 impl Reader {
+    /// Takes the first `end` bytes out of the file. Some file systems can do just that, and nothing is lost; on others
+    /// the file is cut to nothing, with what was written since it was last read.
+    fn cut(&mut self, end: u64) -> io::Result<()> {
+        if end > 0 && fallocate(&self.file, FallocateFlags::COLLAPSE_RANGE, 0, end).is_ok() {
+            self.offset -= end;
+            return Ok(());
+        }
+        self.catch_up()?;
+        self.file.set_len(0)?;
+        self.offset = 0;
+        Ok(())
+    }
+
     /// Reads to the end of the file and says how long it is.
     fn catch_up(&mut self) -> io::Result<u64> {
         let length = self.file.metadata()?.len();

@@ -1,0 +1,171 @@
+//! The agent's configuration: a file of its own, on its own machine.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use berth_domain::{LabelKey, LabelValue, PoolName, RunnerId, RuntimeName, Span};
+use serde::Deserialize;
+
+use crate::inventory::InventorySettings;
+use crate::process::{LogLimits, OnAgentExit};
+use crate::reconcile::Patience;
+use crate::runtime::{self, RuntimeConfig, Runtimes};
+
+/// The whole file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AgentConfig {
+    /// Who it is and how it should behave.
+    pub agent: AgentTable,
+    /// What the machine has.
+    pub inventory: InventorySettings,
+    /// What it can start, by name.
+    pub runtime: BTreeMap<RuntimeName, RuntimeConfig>,
+}
+
+/// `[agent]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AgentTable {
+    /// Its id in the fleet; the machine's host name unless given.
+    pub id: Option<RunnerId>,
+    /// The server.
+    pub server: String,
+    /// A file with its token.
+    pub token_file: Option<PathBuf>,
+    /// A PEM file with the certificate authority of the server.
+    pub ca: Option<PathBuf>,
+    /// Where it keeps its record and the logs of its slots.
+    pub data_dir: PathBuf,
+    /// Its pool.
+    pub pool: PoolName,
+    /// Its labels.
+    pub labels: BTreeMap<LabelKey, LabelValue>,
+    /// The name or address under which gateways reach its slots.
+    pub address: String,
+    /// The address that slots listen on.
+    pub bind: IpAddr,
+    /// The ports that slots are given.
+    pub ports: (u16, u16),
+    /// What becomes of slots when the agent ends.
+    pub on_agent_exit: OnAgentExit,
+    /// Whether SIGTERM ends the slots first.
+    pub drain_on_sigterm: bool,
+    /// Between asking a slot to end and ending it.
+    pub stop_grace: Span,
+    /// How long it may be silent.
+    pub report_every: Span,
+    /// A cgroup v2 directory in which it may make one for each slot.
+    pub cgroup: Option<PathBuf>,
+}
+
+impl Default for AgentTable {
+    fn default() -> Self {
+        Self {
+            id: None,
+            server: "http://127.0.0.1:8080".into(),
+            token_file: None,
+            ca: None,
+            data_dir: PathBuf::from("berth-runner-data"),
+            pool: PoolName::default_pool(),
+            labels: BTreeMap::new(),
+            address: "127.0.0.1".into(),
+            bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            ports: (20_000, 29_999),
+            on_agent_exit: OnAgentExit::Keep,
+            drain_on_sigterm: false,
+            stop_grace: Span::from_secs(10),
+            report_every: Span::from_secs(10),
+            cgroup: None,
+        }
+    }
+}
+
+/// Why a configuration is none.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A field that cannot be meant.
+    #[error("agent.{field}: {why}")]
+    Field {
+        /// Which.
+        field: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// A runtime that cannot be started.
+    #[error(transparent)]
+    Runtime(#[from] runtime::ConfigError),
+}
+
+/// Everything the agent goes by, checked.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "each is documented where it is configured")]
+pub struct AgentSettings {
+    pub id: RunnerId,
+    pub data_dir: PathBuf,
+    pub pool: PoolName,
+    pub labels: BTreeMap<LabelKey, LabelValue>,
+    pub address: String,
+    pub bind: IpAddr,
+    pub ports: RangeInclusive<u16>,
+    pub drain_on_sigterm: bool,
+    pub stop_grace: Span,
+    pub report_every: Span,
+    pub inventory: InventorySettings,
+    /// The agent's own environment, of which runtimes may pass on what they list.
+    pub environment: BTreeMap<OsString, OsString>,
+}
+
+impl AgentConfig {
+    /// Checks it, and parts it into what the agent goes by and what it can start.
+    pub fn check(&self) -> Result<(AgentSettings, Runtimes), ConfigError> {
+        let table = &self.agent;
+        let field = |field, why: String| ConfigError::Field { field, why };
+        let id = match &table.id {
+            Some(id) => id.clone(),
+            None => {
+                let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+                RunnerId::new(name.trim()).map_err(|error| field("id", error.to_string()))?
+            }
+        };
+        let (first, last) = table.ports;
+        if first == 0 || first > last {
+            return Err(field("ports", "write [FIRST, LAST], the first being the smaller one".into()));
+        }
+        berth_domain::ReasonText::new(&table.address).map_err(|error| field("address", error.to_string()))?;
+        let settings = AgentSettings {
+            id,
+            data_dir: table.data_dir.clone(),
+            pool: table.pool.clone(),
+            labels: table.labels.clone(),
+            address: table.address.clone(),
+            bind: table.bind,
+            ports: first..=last,
+            drain_on_sigterm: table.drain_on_sigterm,
+            stop_grace: table.stop_grace,
+            report_every: table.report_every,
+            inventory: self.inventory.clone(),
+            environment: Runtimes::own_environment(),
+        };
+        Ok((settings, Runtimes::from_config(&self.runtime)?))
+    }
+}
+
+impl AgentSettings {
+    pub(super) fn patience(&self) -> Patience {
+        Patience { grace: self.stop_grace, ..Patience::default() }
+    }
+
+    pub(super) fn log_limits(&self) -> LogLimits {
+        LogLimits::default()
+    }
+
+    /// Runtimes that this machine has.
+    pub(super) fn offered(&self, runtimes: &Runtimes) -> Vec<RuntimeName> {
+        let path = self.environment.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
+        runtimes.installed(&path)
+    }
+}

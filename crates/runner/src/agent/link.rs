@@ -1,0 +1,158 @@
+//! The conversation with the server: one report at a time, and one long poll. Neither holds up a round.
+
+use std::time::Duration;
+
+use berth_client::{Client, ClientError};
+use berth_domain::{Incarnation, Revision, RunnerId, SlotId};
+use berth_wire::{DesiredQuery, ReportAnswer, ReportRequest, TimeSpan};
+use tokio::task::JoinHandle;
+
+use crate::reconcile::Wish;
+use crate::record::Obeys;
+
+/// How long a poll waits for a change.
+const POLL: berth_domain::Span = berth_domain::Span::from_secs(25);
+/// Pauses after a failed request: doubled each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// What was heard.
+pub(super) enum Heard {
+    /// A report was taken in; these slots were told why they came to their end.
+    Answered(ReportAnswer, Vec<SlotId>),
+    /// What should run.
+    Wish(Wish),
+    /// A newer agent has this id.
+    Superseded,
+    /// The server will not have it.
+    Refused(Box<ClientError>),
+    /// The report was not taken in: say it again.
+    Again,
+}
+
+type Reporting = JoinHandle<(Result<ReportAnswer, ClientError>, Vec<SlotId>)>;
+type Polling = JoinHandle<Result<(Wish, Revision), ClientError>>;
+
+/// The way to the server.
+pub(super) struct Link {
+    client: Client,
+    id: RunnerId,
+    incarnation: Option<Incarnation>,
+    sequence: u64,
+    after: Option<(berth_domain::Epoch, Revision)>,
+    reporting: Option<Reporting>,
+    polling: Option<Polling>,
+    pause: Duration,
+    obeys: Option<Obeys>,
+}
+
+impl Link {
+    pub(super) fn new(client: Client, id: RunnerId, obeys: Option<Obeys>) -> Self {
+        Self {
+            client,
+            id,
+            incarnation: None,
+            sequence: 0,
+            after: None,
+            reporting: None,
+            polling: None,
+            pause: Duration::ZERO,
+            obeys,
+        }
+    }
+
+    /// Whether a report is under way.
+    pub(super) fn is_reporting(&self) -> bool {
+        self.reporting.is_some()
+    }
+
+    /// Sends a report, in which `told` learn the server why slots came to their end.
+    pub(super) fn report(&mut self, mut report: ReportRequest, told: Vec<SlotId>) {
+        self.sequence += 1;
+        report.sequence = berth_domain::Sequence::new(self.sequence);
+        report.incarnation = self.incarnation;
+        report.cluster_id = self.obeys.map(|obeys| obeys.cluster);
+        let (client, id, pause) = (self.client.clone(), self.id.clone(), self.pause);
+        self.reporting = Some(tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            (client.report(&id, &report).await, told)
+        }));
+    }
+
+    /// Waits for the next thing the server says. Never, if nothing was asked.
+    pub(super) async fn hear(&mut self) -> Heard {
+        self.poll();
+        tokio::select! {
+            done = finished(&mut self.reporting) => match done {
+                Some((answer, told)) => self.answered(answer, told),
+                None => Heard::Again,
+            },
+            done = finished(&mut self.polling) => match done {
+                Some(Ok((wish, revision))) => {
+                    self.after = Some((wish.epoch, revision));
+                    self.pause = Duration::ZERO;
+                    Heard::Wish(wish)
+                }
+                Some(Err(error)) => self.failed(error),
+                None => Heard::Again,
+            },
+        }
+    }
+
+    fn poll(&mut self) {
+        let (None, Some(incarnation)) = (&self.polling, self.incarnation) else { return };
+        let query = DesiredQuery {
+            epoch: self.after.map(|(epoch, _)| epoch),
+            after: self.after.map(|(_, revision)| revision),
+            wait: Some(TimeSpan(POLL)),
+            incarnation,
+        };
+        let (client, id, pause) = (self.client.clone(), self.id.clone(), self.pause);
+        self.polling = Some(tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            let desired = client.desired(&id, query).await?;
+            let slots = desired.slots.into_iter().map(Into::into).collect();
+            Ok((Wish { cluster: desired.cluster_id, epoch: desired.epoch, slots }, desired.revision))
+        }));
+    }
+
+    fn answered(&mut self, answer: Result<ReportAnswer, ClientError>, told: Vec<SlotId>) -> Heard {
+        match answer {
+            Ok(answer) => {
+                self.pause = Duration::ZERO;
+                if self.incarnation.replace(answer.incarnation) != Some(answer.incarnation) {
+                    tracing::info!(incarnation = answer.incarnation.get(), cluster = %answer.cluster_id, "registered");
+                }
+                self.obeys.get_or_insert(Obeys { cluster: answer.cluster_id, epoch: answer.epoch });
+                Heard::Answered(answer, told)
+            }
+            Err(error) => self.failed(error),
+        }
+    }
+
+    fn failed(&mut self, error: ClientError) -> Heard {
+        if error.is_code("superseded") {
+            return Heard::Superseded;
+        }
+        if error.is_code("not_registered") || error.is_code("unknown_runner") || error.is_code("old_boot") {
+            // The server forgot it, or was replaced: it registers anew.
+            self.incarnation = None;
+            self.after = None;
+        } else if error.is_status(401) || error.is_status(403) || error.is_code("machine_changed") {
+            return Heard::Refused(Box::new(error));
+        }
+        self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        if self.pause >= Duration::from_secs(1) {
+            tracing::warn!(%error, "the server cannot be reached; slots go on as they are");
+        }
+        Heard::Again
+    }
+}
+
+/// Waits for a task, if there is one, and takes it away.
+async fn finished<T>(task: &mut Option<JoinHandle<T>>) -> Option<T> {
+    let Some(running) = task else { return std::future::pending().await };
+    let done = running.await.ok();
+    *task = None;
+    done
+}
