@@ -12,7 +12,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use berth_core::{Settings, State};
 use berth_domain::{
-    Attempt, ClusterId, DeviceUuid, Epoch, ModelRevision, Revision, RunnerId, SlotId, Timestamp, WorkloadId, WorkloadKind,
+    Attempt, ClusterId, DeviceUuid, Epoch, ModelRevision, Revision, RunnerId, SlotId, Timestamp, WorkloadId,
+    WorkloadKind,
 };
 use berth_server::config::Config;
 use berth_server::engine::{Engine, Record};
@@ -65,8 +66,7 @@ pub async fn serve(config: &Config) -> anyhow::Result<()> {
         }
     });
     let gate = from_fn_with_state(Gate { app: idle_app(config)?, access: Access::Submit }, guard);
-    let router =
-        Router::new().route("/api/v1/workloads", post(submit)).route_layer(gate).with_state(Arc::new(line));
+    let router = Router::new().route("/api/v1/workloads", post(submit)).route_layer(gate).with_state(Arc::new(line));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     announce(listener.local_addr()?);
     let (_stop, stopping) = watch::channel(false);

@@ -1,6 +1,7 @@
 //! The one binary of Berth.
 
 mod cli;
+mod dev;
 mod runner;
 mod scenario;
 mod serve;
@@ -23,7 +24,11 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Args),
+    Dev(dev::Args),
     Runner(runner::Args),
+    /// What a slot of `berth dev` runs
+    #[command(hide = true)]
+    DemoSlot(dev::DemoSlot),
     /// Start a slot's process (the agent calls this)
     #[command(hide = true, disable_help_flag = true)]
     RunnerExec {
@@ -65,6 +70,8 @@ fn main() -> anyhow::Result<ExitCode> {
     let Arguments { connection, command } = Arguments::parse();
     match command {
         Command::Serve(args) => serve::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Dev(args) => dev::run(args).map(|()| ExitCode::SUCCESS),
+        Command::DemoSlot(args) => dev::demo_slot(args).map(|()| ExitCode::SUCCESS),
         Command::Runner(args) => runner::run(args).map(|()| ExitCode::SUCCESS),
         Command::RunnerExec { arguments } => berth_runner::process::trampoline(arguments),
         Command::Config(command) => serve::config(command).map(|()| ExitCode::SUCCESS),

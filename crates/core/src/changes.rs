@@ -66,9 +66,8 @@ impl State {
 
     /// Which workloads and slots changed since this was last asked. Nothing is noted before [`State::watch`].
     pub fn take_work_changes(&mut self) -> WorkChanges {
-        let workloads = changes!(self, workloads, |(key, row)| {
-            Some((row.id, Some(Arc::new(self.workload_view(key, row)))))
-        });
+        let workloads =
+            changes!(self, workloads, |(key, row)| { Some((row.id, Some(Arc::new(self.workload_view(key, row))))) });
         let mut called = self.called.as_mut().map(std::mem::take).unwrap_or_default();
         called.sort_unstable();
         called.dedup();
@@ -77,8 +76,10 @@ impl State {
 
     /// What else changed since this was last asked, however many steps ago.
     pub fn take_fleet_changes(&mut self) -> FleetChanges {
-        let runners = changes!(self, runners, |(key, row)| Some((row.id.clone(), Some(Arc::new(self.runner_view(key)?)))));
-        let devices = changes!(self, devices, |(_, row)| Some((row.uuid.clone(), Some(Arc::new(self.device_view(row))))));
+        let runners =
+            changes!(self, runners, |(key, row)| Some((row.id.clone(), Some(Arc::new(self.runner_view(key)?)))));
+        let devices =
+            changes!(self, devices, |(_, row)| Some((row.uuid.clone(), Some(Arc::new(self.device_view(row))))));
         let hosts = changes!(self, machines, |(_, row)| Some((row.id.clone(), Some(Arc::new(self.host_view(row))))));
         let models = changes!(self, models, |(_, row)| Some((row.name.clone(), Some(Arc::new(self.model_view(row))))));
         FleetChanges { runners, devices, hosts, models }

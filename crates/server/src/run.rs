@@ -90,7 +90,7 @@ impl Server {
     pub async fn start(
         config: Config,
         log_level: LogLevel,
-        fatal: impl FnOnce(&AppendError) + Send + 'static,
+        fatal: impl Fn(&AppendError) + Send + 'static,
     ) -> Result<Self, RunError> {
         let data_dir = &config.server.data_dir;
         make_data_dir(data_dir)?;

@@ -146,8 +146,8 @@ pub struct Desk<J> {
     pub journal: J,
     /// What others read.
     pub views: Arc<Views>,
-    /// What to do when an append fails. It must not return to business.
-    pub fatal: Box<dyn FnOnce(&AppendError) + Send>,
+    /// What to do when an append fails: end the process. Whoever waits for an answer must not get one.
+    pub fatal: Box<dyn Fn(&AppendError) + Send>,
 }
 
 /// Starts the writer on a state, as cluster `cluster`. It ends after [`Writer::finish`], when all before it is done.
@@ -204,8 +204,7 @@ impl<J: Journal> Desk<J> {
         let mut line = Line { asks, last: false };
         while !line.last {
             let batch = line.batch(self.sleep());
-            if let Err(error) = self.carry_out(batch) {
-                (self.fatal)(&error);
+            if self.carry_out(batch).is_err() {
                 return;
             }
             if audited.elapsed() >= AUDIT_EVERY {
@@ -253,7 +252,11 @@ impl<J: Journal> Desk<J> {
             answers.push((Ok(std::mem::replace(&mut outcome.answer, Ok(Answer::Done))), then));
             outcomes.push(outcome);
         }
-        self.keep(&outcomes)?;
+        if let Err(error) = self.keep(&outcomes) {
+            // Before anything is dropped: a closed line would be an answer, and nobody knows the right one.
+            (self.fatal)(&error);
+            return Err(error);
+        }
         let changes = self.engine.take_work_changes();
         self.views.publish(changes, outcomes, &durations, self.engine.state());
         if fleet {
@@ -323,8 +326,8 @@ impl Room {
             return true;
         }
         let with_it = self.taken + load(command);
-        let fits = journal.reserve(with_it, false).is_ok()
-            || (gives_back(command) && journal.reserve(with_it, true).is_ok());
+        let fits =
+            journal.reserve(with_it, false).is_ok() || (gives_back(command) && journal.reserve(with_it, true).is_ok());
         if fits {
             self.taken = with_it;
         }

@@ -1,0 +1,177 @@
+//! `berth dev`: everything on one machine, to try it out. And the demo runtime that its slots run.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use berth_client::Client;
+use berth_runner::agent::{Agent, AgentConfig, Parts};
+use berth_runner::process::{OnAgentExit, SpawnOptions};
+use berth_server::Server;
+use berth_server::config::Sources;
+use berth_server::logging;
+use berth_wire::ModelFile;
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::serve::StopSignals;
+
+/// Run everything on this machine, to try it out
+///
+/// One server, the machine's own GPUs if the driver finds any, else two simulated runners with two GPUs of 80 GiB each,
+/// and two sample models whose slots are a small program inside berth that answers like a model would. Everything ends
+/// with it.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Example:\n  berth dev\n  berth submit chat --wait 30s      in another terminal")]
+pub(crate) struct Args {
+    /// The address to listen on
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// Where to keep its data; a second start goes on with it
+    #[arg(long, value_name = "DIR", default_value = "berth-dev")]
+    data_dir: PathBuf,
+    /// What is logged: a level, or levels by target
+    #[arg(long, value_name = "FILTER", default_value = "warn")]
+    log: String,
+}
+
+const MODELS: &str = r#"
+[[model]]
+name = "chat"
+runtime = "demo"
+memory = "45GiB"
+concurrency = 4
+min_run = "1s"
+
+[[model]]
+name = "vision"
+runtime = "demo"
+memory = "60GiB"
+min_run = "1s"
+"#;
+
+/// Runs until it is told to stop.
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let signals = StopSignals::listen()?;
+        let config = Sources::default()
+            .flag("server.listen", "--listen", Some(args.listen.to_string()))
+            .flag("server.data_dir", "--data-dir", Some(args.data_dir.join("server").display().to_string()))
+            .flag("log.filter", "--log", Some(args.log.clone()))
+            .load()?;
+        let level = logging::init(&config.log).map_err(anyhow::Error::msg)?;
+        let server = Server::start(config, level, |error| {
+            tracing::error!(%error, "the journal cannot be written: the server ends here");
+            std::process::exit(70);
+        })
+        .await?;
+        let url = format!("http://{}", server.address());
+        let (stop, stopped) = watch::channel(false);
+        let agents: Vec<_> = agents(&url, &args.data_dir)?
+            .into_iter()
+            .map(|parts| tokio::spawn(Agent::run(parts, stopped.clone())))
+            .collect();
+        let client = Client::builder(&url).build()?;
+        let samples: ModelFile = toml::from_str(MODELS).context("the sample models")?;
+        for model in samples.model {
+            let name = model.name.clone().context("a sample model without a name")?;
+            client.put_model(&name, &model).await?;
+        }
+        crate::print(&welcome(&url, agents.len()))?;
+        signals.heard().await;
+        stop.send_replace(true);
+        for agent in agents {
+            agent.await??;
+        }
+        server.stop().await;
+        anyhow::Ok(())
+    })
+}
+
+fn welcome(url: &str, runners: usize) -> String {
+    format!(
+        "Berth serves at {url} with {runners} runner(s) and the models chat and vision. Try, in another terminal:\n\n  \
+         export BERTH_SERVER={url}\n  \
+         berth submit chat --wait 30s      a lease on a slot, and where it answers\n  \
+         berth slots                       what runs where\n  \
+         berth ledger                      every GPU as a bar\n  \
+         berth submit vision --kind job    a slot of its own\n  \
+         berth explain WORKLOAD            why a workload is where it is\n  \
+         berth events -f                   what happens\n\n\
+         {url}/docs describes the API. Ctrl-C ends everything.\n"
+    )
+}
+
+/// The machine's own GPUs, or two runners that pretend.
+fn agents(server: &str, data_dir: &Path) -> anyhow::Result<Vec<Parts>> {
+    let real = config(server, data_dir, "dev", "")?;
+    let mut machine = berth_runner::inventory::Machine::new(real.inventory.clone());
+    let seen = machine.look(berth_domain::Timestamp::default(), berth_runner::inventory::Detail::Usage)?;
+    if !seen.gpus.is_empty() {
+        return Ok(vec![parts(&real)?]);
+    }
+    (1..=2)
+        .map(|number| {
+            let gpu = |index: u16| {
+                format!("[[inventory.simulated]]\nuuid = \"GPU-dev-{number}-{index}\"\nname = \"simulated\"\nmemory = \"80GiB\"\n")
+            };
+            let inventory = format!("[inventory]\nmachine_id = \"dev-machine-{number}\"\n{}{}", gpu(0), gpu(1));
+            parts(&config(server, data_dir, &format!("dev-{number}"), &inventory)?)
+        })
+        .collect()
+}
+
+fn config(server: &str, data_dir: &Path, id: &str, inventory: &str) -> anyhow::Result<AgentConfig> {
+    let program = toml::Value::from(std::env::current_exe()?.display().to_string());
+    let directory = toml::Value::from(data_dir.join(id).display().to_string());
+    let text = format!(
+        "[agent]\nid = \"{id}\"\nserver = \"{server}\"\ndata_dir = {directory}\nstop_grace = \"3s\"\n\n\
+         [runtime.demo]\ncommand = [{program}, \"demo-slot\", \"--port\", \"{{port}}\", \"--model\", \"{{model}}\"]\n\
+         ready = {{ path = \"/health\", every = \"20ms\", deadline = \"30s\" }}\n\
+         endpoint = \"http://{{address}}:{{port}}\"\n\n{inventory}"
+    );
+    toml::from_str(&text).with_context(|| text)
+}
+
+fn parts(config: &AgentConfig) -> anyhow::Result<Parts> {
+    let (settings, runtimes) = config.check()?;
+    let trampoline = vec![std::env::current_exe()?.into_os_string(), "runner-exec".into()];
+    let spawning = SpawnOptions { trampoline: Some(trampoline), on_agent_exit: OnAgentExit::Kill, cgroups: None };
+    Ok(Parts { settings, runtimes, client: Client::builder(&config.agent.server).build()?, spawning })
+}
+
+/// What a slot of `berth dev` runs: health, and an answer like a model's.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct DemoSlot {
+    /// Where to listen
+    #[arg(long)]
+    port: u16,
+    /// Which model to pretend to be
+    #[arg(long)]
+    model: String,
+}
+
+/// Serves until it is ended.
+pub(crate) fn demo_slot(args: DemoSlot) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let model = args.model.clone();
+        let completion = move || {
+            let model = model.clone();
+            async move {
+                let message = json!({ "role": "assistant", "content": format!("This is {model}, and I am a demo.") });
+                let choice = json!({ "index": 0, "message": message, "finish_reason": "stop" });
+                Json(json!({ "object": "chat.completion", "model": model, "choices": [choice] }))
+            }
+        };
+        let router = Router::new()
+            .route("/health", get(|| async { Json(json!({ "status": "ok" })) }))
+            .route("/v1/chat/completions", post(completion));
+        let listener = tokio::net::TcpListener::bind((IpAddr::from([127, 0, 0, 1]), args.port)).await?;
+        axum::serve(listener, router).await?;
+        anyhow::Ok(())
+    })
+}
