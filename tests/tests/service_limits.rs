@@ -51,6 +51,28 @@ fn a_slow_body_is_408() {
 }
 
 #[test]
+fn a_refusal_does_not_end_the_connection_unannounced() {
+    let server = Server::start();
+    let _ = server.api().token("ops", "admin", None);
+    for media_type in ["application/json", "text/plain"] {
+        let mut kept = Raw::connect(&server.address());
+        kept.send(format!(
+            "POST /api/v1/workloads HTTP/1.1\r\nHost: localhost\r\nContent-Type: {media_type}\r\nContent-Length: 2\r\n\r\n"
+        ));
+        // The body comes a little later, as it does over a real network.
+        std::thread::sleep(Duration::from_millis(100));
+        kept.send("{}");
+        let answer = kept.read_some();
+        assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+        if !answer.to_lowercase().contains("connection: close") {
+            kept.send("GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+            let next = kept.read_to_end();
+            assert!(next.contains("HTTP/1.1 200"), "it was kept open, they said, and then: {next:?}");
+        }
+    }
+}
+
+#[test]
 fn headers_without_end_are_refused() {
     let server = Server::start();
     let mut large = Raw::connect(&server.address());
