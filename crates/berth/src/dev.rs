@@ -53,7 +53,7 @@ min_run = "1s"
 "#;
 
 /// Runs until it is told to stop.
-pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let signals = StopSignals::listen()?;
@@ -155,7 +155,7 @@ pub(crate) struct DemoSlot {
 }
 
 /// Serves until it is ended.
-pub(crate) fn demo_slot(args: DemoSlot) -> anyhow::Result<()> {
+pub(crate) fn demo_slot(args: &DemoSlot) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let model = args.model.clone();

@@ -70,8 +70,8 @@ fn main() -> anyhow::Result<ExitCode> {
     let Arguments { connection, command } = Arguments::parse();
     match command {
         Command::Serve(args) => serve::run(args).map(|()| ExitCode::SUCCESS),
-        Command::Dev(args) => dev::run(args).map(|()| ExitCode::SUCCESS),
-        Command::DemoSlot(args) => dev::demo_slot(args).map(|()| ExitCode::SUCCESS),
+        Command::Dev(args) => dev::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::DemoSlot(args) => dev::demo_slot(&args).map(|()| ExitCode::SUCCESS),
         Command::Runner(args) => runner::run(args).map(|()| ExitCode::SUCCESS),
         Command::RunnerExec { arguments } => berth_runner::process::trampoline(arguments),
         Command::Config(command) => serve::config(command).map(|()| ExitCode::SUCCESS),

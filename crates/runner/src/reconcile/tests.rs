@@ -37,7 +37,7 @@ fn slot(number: u128, action: DesiredAction, gpu: &str, gib: u64) -> DesiredSlot
 }
 
 fn process() -> ProcessId {
-    ProcessId::of(std::process::id()).unwrap()
+    ProcessId::of(std::process::id()).unwrap().unwrap()
 }
 
 /// A machine to reconcile in.
@@ -147,7 +147,8 @@ fn a_stop_asks_then_forces_then_waits_for_the_driver() {
 
     bench = bench.see(1, Seen::default());
     assert_eq!(bench.actions(), vec![Action::TreeGone(id(1), End::Asked)]);
-    bench = bench.keep(wanted, Life::TreeGone { since: bench_now(&bench), why: End::Asked });
+    let since = bench.now;
+    bench = bench.keep(wanted, Life::TreeGone { since, why: End::Asked });
     let on_driver = vec![DeviceUuid::new("GPU-a").unwrap()];
     bench = bench.see(1, Seen { on_driver, ..Seen::default() });
     assert_eq!(bench.actions(), vec![], "r6: the driver still lists a pid: not yet proof");
@@ -155,14 +156,10 @@ fn a_stop_asks_then_forces_then_waits_for_the_driver() {
     assert_eq!(bench.actions(), vec![Action::Gone(id(1))]);
 }
 
-fn bench_now(bench: &Bench) -> Timestamp {
-    bench.now
-}
-
 #[test]
 fn what_ended_by_itself_is_felled_whole_and_told() {
     let wanted = slot(1, RUN, "GPU-a", 40);
-    let bench = Bench::new(vec![wanted.clone()]).keep(wanted.clone(), started(true));
+    let bench = Bench::new(vec![wanted.clone()]).keep(wanted, started(true));
     let crash = End::Failed(FailureReason::Crashed);
     let orphaned = Seen { ended: Some(crash), ..alive(Health::Ready) };
     assert_eq!(bench.clone().see(1, orphaned).actions(), vec![Action::Term(id(1), crash)], "its children live on");

@@ -1,13 +1,15 @@
 //! Who may pass. Every route belongs to one [`Access`]; what is not allowed is denied.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version, header, request::Parts};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use berth_domain::Revision;
+use http_body_util::{BodyExt, Limited};
 
 use super::App;
 use super::body::path_name;
@@ -16,6 +18,9 @@ use crate::clock;
 use crate::trust::{Access, Caller};
 
 const REVISION: HeaderName = HeaderName::from_static(berth_wire::REVISION_HEADER);
+
+/// The largest body that is read only to be dropped.
+const SMALL_BODY: usize = 64 * 1024;
 
 /// Where a request came from; put there by whoever accepted the connection.
 #[derive(Clone, Copy, Debug)]
@@ -35,19 +40,46 @@ pub struct Gate {
 pub async fn guard(State(gate): State<Gate>, request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let (mut parts, body) = request.into_parts();
+    let version = parts.version;
     let (method, route) = (parts.method.clone(), parts.extensions.get::<MatchedPath>().cloned());
     let mut response = match admit(&gate, &mut parts).await {
         Ok(caller) => {
             parts.extensions.insert(caller);
             next.run(Request::from_parts(parts, body)).await
         }
-        Err(failure) => failure.into_response(),
+        Err(failure) => refuse(failure, body, version).await,
     };
+    // What was left unread of a body stands in the way of the next request.
+    if is_unread(response.status()) {
+        close_after(&mut response, version);
+    }
     let views = &gate.app.views;
     furnish(response.headers_mut(), views.revision());
     let route = route.as_ref().map_or("other", MatchedPath::as_str);
     views.metrics.answered(&method, route, response.status().as_u16(), begun.elapsed());
     response
+}
+
+/// Answers a request that does not pass. A small body is read and dropped, so that the connection can go on; after a
+/// larger one it cannot, and says so.
+pub(super) async fn refuse(failure: Failure, body: Body, version: Version) -> Response {
+    let mut response = failure.into_response();
+    let rest = Limited::new(body, SMALL_BODY).collect();
+    if !matches!(tokio::time::timeout(Duration::from_secs(1), rest).await, Ok(Ok(_))) {
+        close_after(&mut response, version);
+    }
+    response
+}
+
+/// Answers that are given before a body was read to its end.
+fn is_unread(status: StatusCode) -> bool {
+    matches!(status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNSUPPORTED_MEDIA_TYPE | StatusCode::REQUEST_TIMEOUT)
+}
+
+fn close_after(response: &mut Response, version: Version) {
+    if version < Version::HTTP_2 {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
 }
 
 /// The revision, and what a browser must not do with an answer.

@@ -11,7 +11,7 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::access::{Gate, admit, furnish, guard};
+use super::access::{Gate, admit, furnish, guard, refuse};
 use super::problem::Failure;
 use super::{App, admin, agents, catalogue, events, fleet, health, openapi, scheduler, slots, workloads};
 use crate::trust::Access;
@@ -136,13 +136,13 @@ async fn not_found(uri: Uri) -> Failure {
 
 /// A wrong method tells nobody what is there who may not look.
 async fn wrong_method(State(app): State<App>, request: Request) -> Response {
-    let (mut parts, _) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let gate = Gate { app, access: Access::Read };
     let failure = admit(&gate, &mut parts).await.err().unwrap_or_else(|| {
         let detail = "not with this method: the Allow header names those that work";
         Failure::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", detail)
     });
-    let mut response = failure.into_response();
+    let mut response = refuse(failure, body, parts.version).await;
     furnish(response.headers_mut(), gate.app.views.revision());
     response
 }
