@@ -1,8 +1,9 @@
 //! What the README shows is what happens.
 #![expect(clippy::unwrap_used, reason = "a test that cannot read the README has failed")]
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -22,9 +23,13 @@ fn blocks(language: &str) -> Vec<String> {
 
 /// Runs the words after `cargo run --release --` as a shell in the repository would, `*` included.
 fn run(words: &str) -> Output {
+    shell(words).output().unwrap()
+}
+
+fn shell(words: &str) -> Command {
     let mut command = Command::new("sh");
     command.current_dir(root()).arg("-c").arg(format!("\"$0\" {words}")).arg(env!("CARGO_BIN_EXE_berth"));
-    command.output().unwrap()
+    command
 }
 
 fn commands() -> Vec<String> {
@@ -36,20 +41,64 @@ fn commands() -> Vec<String> {
         .collect()
 }
 
+/// Everything on this machine, ended with the test.
+struct Dev {
+    child: Child,
+    url: String,
+    _data: tempfile::TempDir,
+}
+
+impl Dev {
+    fn start() -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_berth"))
+            .args(["dev", "--listen", "127.0.0.1:0", "--data-dir"])
+            .arg(data.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let url = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap().to_owned();
+        Self { child, url, _data: data }
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 #[test]
 fn every_command_works() {
     let commands = commands();
-    assert!(commands.len() >= 3, "the README lost its commands: {commands:?}");
+    assert!(commands.len() >= 7, "the README lost its commands: {commands:?}");
+    let mut dev = None;
+    let mut said = String::new();
     for command in commands {
-        match command.strip_prefix("cargo run --release -- ") {
+        let words = command.strip_prefix("cargo run --release -- ").or(command.strip_prefix("target/release/berth "));
+        match words {
+            Some("dev") => dev = Some(Dev::start()),
             Some(words) => {
-                let output = run(words);
-                assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stdout));
+                let mut shell = shell(words);
+                if let Some(dev) = &dev {
+                    shell.env("BERTH_SERVER", &dev.url);
+                }
+                let output = shell.output().unwrap();
+                said = String::from_utf8_lossy(&output.stdout).into_owned();
+                assert!(output.status.success(), "{command}: {said}{}", String::from_utf8_lossy(&output.stderr));
+                if words == "ledger" {
+                    let shown = blocks("text").into_iter().find(|block| block.contains("GPU-dev-1-0")).unwrap();
+                    assert!(said.contains(&shown), "the README shows\n{shown}\nbut it says\n{said}");
+                }
             }
             // It runs this test; running it from here would never end.
             None => assert_eq!(command, "tests/run"),
         }
     }
+    assert!(!said.is_empty(), "nothing was said");
 }
 
 #[test]
