@@ -112,7 +112,8 @@ mod tests {
             found.push((path, help));
             return;
         }
-        command.get_subcommands().for_each(|inner| leaves(inner, &path, found));
+        let shown = command.get_subcommands().filter(|inner| !inner.is_hide_set());
+        shown.for_each(|inner| leaves(inner, &path, found));
     }
 
     #[test]

@@ -1,0 +1,16 @@
+//! The service end to end: the real program, real HTTP, real files and signals, by the letters of the cases.
+
+mod b;
+mod b4;
+mod c;
+mod events;
+mod limits;
+mod listings;
+mod n;
+mod o;
+mod q;
+mod s1;
+mod s2;
+mod stop;
+mod tls;
+mod waits;
