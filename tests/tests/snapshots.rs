@@ -114,6 +114,8 @@ fn check_changes(world: &World, acts: &[Act]) -> Result<(), String> {
     let mut run = Run::new(world).map_err(|broken| broken.to_string())?;
     let mut kept = Kept::default();
     run.state.watch();
+    let (work, fleet) = (run.state.take_work_changes(), run.state.take_fleet_changes());
+    kept.hear(work, fleet);
     for act in acts {
         run.act(act).map_err(|broken| run.told(&broken))?;
         let before: BTreeMap<_, _> = kept.runners.iter().map(|(id, view)| (id.clone(), view.desired)).collect();
