@@ -1,10 +1,13 @@
 //! Doing what was decided. Everything is on the disk before it is done.
 
+use std::sync::Arc;
+
 use berth_domain::{DesiredSlot, FailureReason, SlotId, Timestamp};
 
 use super::live::Live;
+use super::observe::end_of;
 use super::{Agent, AgentError};
-use crate::process::{Adoption, HealthState, Process, SlotMark, SpawnError, Tree, marked, read_exit_file};
+use crate::process::{Adoption, HealthState, Process, ProcessId, SlotMark, Tree, marked};
 use crate::reconcile::{Action, End, Health, Kept, Life};
 use crate::runtime::{Launch, Surroundings, render};
 
@@ -20,48 +23,48 @@ impl Agent {
 
     fn take_over(&mut self, kept: &Kept) -> Result<(), AgentError> {
         let slot = &kept.slot;
-        let port = match &kept.life {
-            Life::Started { port, .. } => *port,
-            _ => None,
-        };
-        port.iter().for_each(|port| self.ports.keep(*port));
-        let launch = self.render(slot, port.unwrap_or(0)).ok();
-        let process = match &kept.life {
-            Life::Started { process, .. } => Some(process.clone()),
-            _ => None,
-        };
-        let mut live = self.at_hand(slot, process.clone(), launch.as_ref())?;
-        if let Some(id) = process {
+        kept.port.iter().for_each(|port| self.ports.keep(*port));
+        let launch = self.render(slot, kept.port.unwrap_or(0)).ok();
+        let mut live = self.at_hand(slot, kept.process.clone(), launch.as_ref())?;
+        live.launch = launch;
+        live.pids.clone_from(&kept.pids);
+        if let Some(id) = &kept.process {
             let exit_file = live.log.exit_file();
-            match Process::adopt(id, Some(exit_file.clone())).map_err(|error| AgentError::Io("adoption", error))? {
+            match Process::adopt(id.clone(), Some(exit_file)).map_err(|error| AgentError::Io("adoption", error))? {
                 Adoption::Alive(process) => {
                     tracing::info!(slot = %slot.id, pid = process.id().pid, "adopted");
-                    live.process = Some(process);
+                    self.watch(&mut live, process, slot);
                 }
-                Adoption::Gone(exit) => {
-                    let is_job = launch.as_ref().is_some_and(|launch| launch.kind == crate::runtime::RuntimeKind::Job);
-                    let known = match exit {
-                        crate::process::Exit::Unknown => read_exit_file(&exit_file),
-                        known => known,
-                    };
-                    live.ended = Some(match known {
-                        crate::process::Exit::Code(code) if is_job => End::Exited(code),
-                        _ => End::Failed(FailureReason::Crashed),
-                    });
-                }
-                Adoption::Unknown => tracing::warn!(slot = %slot.id, "nobody can tell whether its process lives"),
+                Adoption::Gone(exit) => live.ended = Some(end_of(&live, exit)),
+                Adoption::Unknown => {}
+            }
+            if !id.is_of_this_boot() {
+                live.pids.clear();
             }
         }
-        if let Some(launch) = launch {
-            let ready = matches!(kept.life, Life::Started { ready: true, .. });
+        if let Some(launch) = &live.launch {
+            let is_ready = matches!(kept.life, Life::Started { ready: true, .. });
             let at = super::now();
-            live.health = if ready { Health::Ready } else { Health::Pending };
+            live.health = if is_ready { Health::Ready } else { Health::Pending };
             live.checks =
-                Some(if ready { HealthState::serving(&launch, at) } else { HealthState::starting(&launch, at) });
-            live.launch = Some(launch);
+                Some(if is_ready { HealthState::serving(launch, at) } else { HealthState::starting(launch, at) });
         }
         self.live.insert(slot.id, live);
         Ok(())
+    }
+
+    /// Has the first process of a slot watched: its end wakes the agent.
+    fn watch(&self, live: &mut Live, process: Process, slot: &DesiredSlot) {
+        for gpu in &slot.gpus {
+            self.eyes.occupy(process.id().pid, gpu.uuid.clone(), gpu.memory_bytes);
+        }
+        let process = Arc::new(process);
+        let (watched, wake) = (Arc::clone(&process), Arc::clone(&self.somebody_ended));
+        tokio::spawn(async move {
+            watched.exited().await;
+            wake.notify_one();
+        });
+        live.process = Some(process);
     }
 
     /// Processes that carry the mark of a slot that is not on record: an agent lost its record. They are put on it.
@@ -85,8 +88,8 @@ impl Agent {
                 ram_bytes: berth_domain::Bytes::ZERO,
                 concurrency: 0,
             };
-            let life = Life::Started { process: first.clone(), port: None, at: super::now(), ready: true };
-            let kept = Kept { slot, life };
+            let life = Life::Started { at: super::now(), ready: true };
+            let kept = Kept { process: Some(first.clone()), ..Kept::new(slot, life) };
             self.record.put(kept.clone())?;
             self.take_over(&kept)?;
         }
@@ -94,17 +97,19 @@ impl Agent {
     }
 
     /// Does one thing.
-    pub(super) fn act(&mut self, action: Action, now: Timestamp) -> Result<(), AgentError> {
+    pub(super) fn act(&mut self, action: Action) -> Result<(), AgentError> {
+        let now = super::now();
         self.news = true;
         match action {
             Action::Start(slot) => self.start_slot(*slot, now),
             Action::Refuse(slot) => {
                 tracing::warn!(slot = %slot.id, "not started: the driver shows too little free memory");
-                Ok(self.record.put(Kept { slot: *slot, life: Life::Refused })?)
+                Ok(self.record.put(Kept::new(*slot, Life::Refused))?)
             }
             Action::LookFor(slot) => self.look_for(*slot, now),
+            Action::Found(id, process) => self.found(id, process, now),
             Action::Ready(id) => self.change(id, |life| match life {
-                Life::Started { process, port, at, .. } => Life::Started { process, port, at, ready: true },
+                Life::Started { at, .. } => Life::Started { at, ready: true },
                 other => other,
             }),
             Action::Term(id, why) => {
@@ -135,8 +140,21 @@ impl Agent {
     }
 
     fn change(&mut self, id: SlotId, change: impl FnOnce(Life) -> Life) -> Result<(), AgentError> {
-        let Some(kept) = self.record.kept().get(&id).cloned() else { return Ok(()) };
-        Ok(self.record.put(Kept { life: change(kept.life), slot: kept.slot })?)
+        let Some(mut kept) = self.record.kept().get(&id).cloned() else { return Ok(()) };
+        kept.life = change(kept.life);
+        if let Some(live) = self.live.get(&id) {
+            kept.pids.clone_from(&live.pids);
+        }
+        Ok(self.record.put(kept)?)
+    }
+
+    /// An agent before this one died between starting it and noting it: it is taken over after all.
+    fn found(&mut self, id: SlotId, process: ProcessId, now: Timestamp) -> Result<(), AgentError> {
+        let Some(mut kept) = self.record.kept().get(&id).cloned() else { return Ok(()) };
+        kept.process = Some(process);
+        kept.life = Life::Started { at: now, ready: false };
+        self.record.put(kept.clone())?;
+        self.take_over(&kept)
     }
 
     fn gone(&mut self, id: SlotId) -> Result<(), AgentError> {
@@ -152,32 +170,31 @@ impl Agent {
     }
 
     fn start_slot(&mut self, slot: DesiredSlot, now: Timestamp) -> Result<(), AgentError> {
-        let id = slot.id;
-        self.record.put(Kept { slot: slot.clone(), life: Life::Planned })?;
         let launch = match self.plan(&slot) {
             Ok(launch) => launch,
             Err(why) => return self.never_started(slot, why, now),
         };
-        let mut live = self.at_hand(&slot, None, Some(&launch))?;
+        let port = launch.probe.port();
+        let mut kept = Kept { port: Some(port), ..Kept::new(slot, Life::Planned) };
+        self.record.put(kept.clone())?;
+        let mut live = self.at_hand(&kept.slot, None, Some(&launch))?;
         match self.spawner.spawn(&launch, &live.log) {
             Ok(process) => {
-                let at = process.id().clone();
-                tracing::info!(slot = %id, model = %slot.model, pid = at.pid, "started");
-                for gpu in &slot.gpus {
-                    self.eyes.occupy(at.pid, gpu.uuid.clone(), gpu.memory_bytes);
-                }
-                live.tree = self.tree(&slot, Some(at.clone()), Some(&launch));
+                let id = process.id().clone();
+                tracing::info!(slot = %kept.slot.id, model = %kept.slot.model, pid = id.pid, "started");
+                live.tree = self.tree(&kept.slot, Some(id.clone()), Some(&launch));
                 live.checks = Some(HealthState::starting(&launch, now));
-                let port = Some(launch.probe.port());
-                live.process = Some(process);
                 live.launch = Some(launch);
-                self.live.insert(id, live);
-                let life = Life::Started { process: at, port, at: now, ready: false };
-                Ok(self.record.put(Kept { slot, life })?)
+                self.watch(&mut live, process, &kept.slot);
+                self.live.insert(kept.slot.id, live);
+                kept.process = Some(id);
+                kept.life = Life::Started { at: now, ready: false };
+                Ok(self.record.put(kept)?)
             }
             Err(error) => {
-                self.ports.release(launch.probe.port());
-                self.never_started(slot, failure(&error, id), now)
+                tracing::error!(slot = %kept.slot.id, %error, "not started");
+                self.ports.release(port);
+                self.never_started(kept.slot, FailureReason::BadBinary, now)
             }
         }
     }
@@ -187,7 +204,7 @@ impl Agent {
         let life = Life::TreeGone { since: now, why: End::Failed(why) };
         let live = self.at_hand(&slot, None, None)?;
         self.live.insert(slot.id, live);
-        Ok(self.record.put(Kept { slot, life })?)
+        Ok(self.record.put(Kept::new(slot, life))?)
     }
 
     /// A slot that should stop but is not on record: whatever carries its mark is its tree, and is ended.
@@ -195,7 +212,7 @@ impl Agent {
         let live = self.at_hand(&slot, None, None)?;
         self.live.insert(slot.id, live);
         let life = Life::Ending { since: now, killed: false, why: End::Asked };
-        Ok(self.record.put(Kept { slot, life })?)
+        Ok(self.record.put(Kept::new(slot, life))?)
     }
 
     fn plan(&mut self, slot: &DesiredSlot) -> Result<Launch, FailureReason> {
@@ -228,7 +245,7 @@ impl Agent {
     fn at_hand(
         &self,
         slot: &DesiredSlot,
-        process: Option<crate::process::ProcessId>,
+        process: Option<ProcessId>,
         launch: Option<&Launch>,
     ) -> Result<Live, AgentError> {
         let log = self
@@ -238,15 +255,10 @@ impl Agent {
         Ok(Live::new(self.tree(slot, process, launch), log))
     }
 
-    fn tree(&self, slot: &DesiredSlot, process: Option<crate::process::ProcessId>, launch: Option<&Launch>) -> Tree {
+    fn tree(&self, slot: &DesiredSlot, process: Option<ProcessId>, launch: Option<&Launch>) -> Tree {
         let mark = SlotMark { runner: self.settings.id.clone(), slot: slot.id, generation: slot.generation };
         Tree::new(mark, process, launch.and_then(|launch| self.spawner.cgroup(launch)))
     }
-}
-
-fn failure(error: &SpawnError, slot: SlotId) -> FailureReason {
-    tracing::error!(%slot, %error, "not started");
-    FailureReason::BadBinary
 }
 
 /// A name that keeps the rules of names.

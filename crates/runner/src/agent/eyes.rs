@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use berth_domain::{Bytes, DeviceUuid, Span};
 use tokio::sync::watch;
@@ -12,50 +12,56 @@ use crate::inventory::{Detail, Gpus, InventorySettings, Machine};
 
 /// How often it looks by itself, and how often at everything.
 const USAGE_EVERY: Duration = Duration::from_secs(1);
-const FULL_EVERY: u32 = 10;
+const FULL_EVERY: Duration = Duration::from_secs(10);
 
 /// What is asked of the eyes.
 enum Ask {
-    Look,
+    /// Look; the number tells looks that were begun after the question from others.
+    Look(u64),
     /// A simulated GPU cannot see who uses it: it is told.
-    Occupy {
-        pid: u32,
-        uuid: DeviceUuid,
-        bytes: Bytes,
-    },
+    Occupy { pid: u32, uuid: DeviceUuid, bytes: Bytes },
+}
+
+/// What was seen, and the last question that had been asked when the look began.
+#[derive(Default)]
+struct Sight {
+    answers: u64,
+    look: Look,
 }
 
 /// The way to the thread that looks. It ends when this is dropped.
 pub(super) struct Eyes {
     asks: Sender<Ask>,
-    seen: watch::Receiver<(u64, Look)>,
+    asked: u64,
+    sight: watch::Receiver<Sight>,
 }
 
 impl Eyes {
     pub(super) fn open(settings: InventorySettings) -> std::io::Result<Self> {
-        let (asks, asked) = channel();
-        let (show, seen) = watch::channel((0, None));
-        std::thread::Builder::new().name("eyes".into()).spawn(move || look(settings, &asked, &show))?;
-        Ok(Self { asks, seen })
+        let (asks, inbox) = channel();
+        let (show, sight) = watch::channel(Sight::default());
+        std::thread::Builder::new().name("eyes".into()).spawn(move || look(settings, &inbox, &show))?;
+        Ok(Self { asks, asked: 0, sight })
     }
 
     /// What was seen last.
     pub(super) fn inventory(&self) -> Look {
-        self.seen.borrow().1.clone()
+        self.sight.borrow().look.clone()
     }
 
     /// Look soon.
-    pub(super) fn nudge(&self) {
-        drop(self.asks.send(Ask::Look));
+    pub(super) fn nudge(&mut self) {
+        self.asked += 1;
+        drop(self.asks.send(Ask::Look(self.asked)));
     }
 
-    /// Looks now, and waits for it. False if it takes longer than it may.
+    /// Looks now, and waits for a look that began after this call. False if it takes longer than it may.
     pub(super) async fn look_now(&mut self, deadline: Span) -> bool {
-        let before = self.seen.borrow().0;
         self.nudge();
-        let patience = Duration::from_millis(deadline.millis() * 2);
+        let wanted = self.asked;
         // One look may be under way already, begun before the question.
-        let newer = self.seen.wait_for(|(count, _)| *count > before);
+        let patience = Duration::from_millis(deadline.millis().saturating_mul(2));
+        let newer = self.sight.wait_for(|sight| sight.answers >= wanted);
         tokio::time::timeout(patience, newer).await.is_ok_and(|seen| seen.is_ok())
     }
 
@@ -65,27 +71,28 @@ impl Eyes {
     }
 }
 
-fn look(settings: InventorySettings, asked: &Receiver<Ask>, show: &watch::Sender<(u64, Look)>) {
+fn look(settings: InventorySettings, inbox: &Receiver<Ask>, show: &watch::Sender<Sight>) {
     let mut machine = Machine::new(settings);
-    let mut looks = 0u32;
+    let mut last_full: Option<Instant> = None;
+    let mut answers = 0;
     loop {
-        let detail = if looks.is_multiple_of(FULL_EVERY) { Detail::Full } else { Detail::Usage };
-        looks = looks.wrapping_add(1);
+        let is_due = last_full.is_none_or(|last| last.elapsed() >= FULL_EVERY);
+        let detail = if is_due { Detail::Full } else { Detail::Usage };
+        last_full = if is_due { Some(Instant::now()) } else { last_full };
         match machine.look(now(), detail) {
-            Ok(inventory) => show.send_modify(|(count, last)| {
-                *count += 1;
-                *last = Some(Arc::new(inventory));
-            }),
+            Ok(inventory) => drop(show.send_replace(Sight { answers, look: Some(Arc::new(inventory)) })),
             Err(error) => tracing::error!(%error, "the machine cannot be looked at"),
         }
-        let first = match asked.recv_timeout(USAGE_EVERY) {
+        let first = match inbox.recv_timeout(USAGE_EVERY) {
             Ok(ask) => Some(ask),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        for ask in first.into_iter().chain(asked.try_iter()) {
-            if let (Ask::Occupy { pid, uuid, bytes }, Gpus::Simulated(gpus)) = (ask, &mut machine.gpus) {
-                gpus.occupy(pid, &uuid, bytes);
+        for ask in first.into_iter().chain(inbox.try_iter()) {
+            match (ask, &mut machine.gpus) {
+                (Ask::Look(number), _) => answers = number,
+                (Ask::Occupy { pid, uuid, bytes }, Gpus::Simulated(gpus)) => gpus.occupy(pid, &uuid, bytes),
+                (Ask::Occupy { .. }, Gpus::Nvml(_)) => {}
             }
         }
     }

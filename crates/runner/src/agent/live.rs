@@ -1,6 +1,7 @@
 //! What is known of a slot that is not on the disk: handles that end with the agent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use berth_domain::{Bytes, DeviceUuid, Timestamp};
 
@@ -11,19 +12,29 @@ use crate::runtime::Launch;
 /// A slot at hand.
 pub(super) struct Live {
     pub(super) tree: Tree,
-    pub(super) process: Option<Process>,
+    pub(super) process: Option<Arc<Process>>,
     pub(super) log: SlotLog,
     pub(super) launch: Option<Launch>,
     pub(super) checks: Option<HealthState>,
     pub(super) health: Health,
+    /// It was asked for its health, and has not answered yet.
+    pub(super) is_asked: bool,
     /// How its first process ended.
     pub(super) ended: Option<End>,
-    /// Every pid that its tree ever had: the driver must list none of them.
-    pub(super) pids: Vec<u32>,
-    /// The most that the driver saw it use.
-    pub(super) peak: BTreeMap<DeviceUuid, Bytes>,
-    /// What it uses now.
-    pub(super) used: BTreeMap<DeviceUuid, Bytes>,
+    /// Nobody can tell whether its processes live: nothing is said of it.
+    pub(super) is_unknown: bool,
+    /// Pids that its tree had: the driver must list none of them.
+    pub(super) pids: BTreeSet<u32>,
+    /// What the driver sees it use, where it can tell.
+    pub(super) memory: BTreeMap<DeviceUuid, MemoryUse>,
+}
+
+/// What a slot uses of one device.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MemoryUse {
+    pub(super) now: Bytes,
+    /// The most, so far.
+    pub(super) peak: Bytes,
 }
 
 impl Live {
@@ -35,15 +46,16 @@ impl Live {
             launch: None,
             checks: None,
             health: Health::Pending,
+            is_asked: false,
             ended: None,
-            pids: Vec::new(),
-            peak: BTreeMap::new(),
-            used: BTreeMap::new(),
+            is_unknown: false,
+            pids: BTreeSet::new(),
+            memory: BTreeMap::new(),
         }
     }
 
     /// When its health is asked for next.
     pub(super) fn next_probe(&self) -> Option<Timestamp> {
-        self.checks.as_ref().and_then(HealthState::next)
+        self.checks.as_ref().filter(|_| !self.is_asked).and_then(HealthState::next)
     }
 }

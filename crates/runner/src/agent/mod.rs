@@ -12,6 +12,7 @@
 mod act;
 mod config;
 mod eyes;
+mod health;
 mod link;
 mod live;
 mod observe;
@@ -19,11 +20,11 @@ mod tell;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use berth_client::{Client, ClientError};
-use berth_domain::{Bytes, DeviceUuid, GpuHealth, SlotId, Timestamp};
-use tokio::sync::watch;
+use berth_domain::{DesiredAction, SlotId, Timestamp};
+use tokio::sync::{Notify, watch};
 
 pub use config::{AgentConfig, AgentSettings, ConfigError};
 
@@ -33,15 +34,17 @@ use crate::reconcile::{Action, Wish, World, reconcile};
 use crate::record::{Obeys, Record, RecordError};
 use crate::runtime::Runtimes;
 use eyes::Eyes;
+use health::Probes;
 use link::{Heard, Link};
 use live::Live;
+use tell::Said;
 
 /// While something is changing, the machine is looked at this often.
 const SOON: Duration = Duration::from_millis(20);
 /// While nothing is, this often.
 const LATER: Duration = Duration::from_secs(1);
 /// How many rounds may follow each other at once; more would be a loop.
-const ROUNDS: usize = 8;
+const ROUNDS: usize = 16;
 
 /// Why an agent ends.
 #[derive(Debug, thiserror::Error)]
@@ -87,12 +90,15 @@ pub struct Agent {
     eyes: Eyes,
     link: Link,
     wish: Option<Wish>,
+    probes: Probes,
+    /// Rung when the first process of a slot ends.
+    somebody_ended: Arc<Notify>,
     /// Something changed that the server should hear of.
     news: bool,
-    last_report: Option<std::time::Instant>,
-    /// The GPUs that the server last heard of.
-    last_gpus: Vec<(DeviceUuid, GpuHealth, Bytes)>,
-    stopping: bool,
+    /// What the server last heard.
+    said: Said,
+    /// It was told to end, and ends its slots first.
+    draining: bool,
 }
 
 impl Agent {
@@ -128,44 +134,60 @@ impl Agent {
             logs,
             eyes,
             wish: None,
+            probes: Probes::new(),
+            somebody_ended: Arc::default(),
             news: true,
-            last_report: None,
-            last_gpus: Vec::new(),
-            stopping: false,
+            said: Said::default(),
+            draining: false,
         })
     }
 
     /// One look at everything, and what follows from it, until nothing does.
     async fn round(&mut self) -> Result<(), AgentError> {
+        let mut is_fresh = false;
         for _ in 0..ROUNDS {
-            let now = now();
-            let table = ProcessTable::read().map_err(|error| AgentError::Io("/proc cannot be read", error))?;
-            self.spawner.reap(&table);
-            let inventory = self.eyes.inventory();
-            let seen = self.observe(&table, inventory.as_deref(), now).await;
-            let devices = observe::devices(inventory.as_deref());
-            let actions = reconcile(&World {
-                now,
-                wish: self.wish.as_ref(),
-                kept: self.record.kept(),
-                seen: &seen,
-                devices: &devices,
-                obeys: self.record.obeys().map(|obeys| (obeys.cluster, obeys.epoch)),
-                patience: self.settings.patience(),
-            });
-            let starts = actions.iter().any(|action| matches!(action, Action::Start(_)));
-            // What a start may count on must be newer than the last one: look again before the next.
-            if starts && !self.eyes.look_now(self.settings.inventory.deadline).await {
+            let mut actions = self.next_actions()?;
+            // What a start counts on must be newer than everything before it: the driver is asked, and all is decided
+            // once more.
+            if !is_fresh && actions.iter().any(Action::needs_a_fresh_look) {
+                is_fresh = self.eyes.look_now(self.settings.inventory.deadline).await;
+                if is_fresh {
+                    continue;
+                }
                 tracing::warn!("the driver does not answer: starts wait for it");
+                actions.retain(|action| !action.needs_a_fresh_look());
             }
             if actions.is_empty() {
                 break;
             }
             for action in actions {
-                self.act(action, now)?;
+                self.act(action)?;
             }
+            is_fresh = false;
         }
-        self.speak(self.eyes.inventory().as_deref())
+        self.speak(self.eyes.inventory().as_deref());
+        Ok(())
+    }
+
+    /// Looks at everything, and decides.
+    fn next_actions(&mut self) -> Result<Vec<Action>, AgentError> {
+        let (begun, now) = (Instant::now(), now());
+        let table = ProcessTable::read().map_err(|error| AgentError::Io("/proc cannot be read", error))?;
+        self.spawner.reap(&table);
+        let inventory = self.eyes.inventory();
+        let seen = self.observe(&table, inventory.as_deref(), now);
+        let actions = reconcile(&World {
+            now,
+            wish: self.wish.as_ref(),
+            kept: self.record.kept(),
+            seen: &seen,
+            devices: &observe::devices(inventory.as_deref()),
+            obeys: self.record.obeys().map(|obeys| (obeys.cluster, obeys.epoch)),
+            patience: self.settings.patience(),
+        });
+        let micros = begun.elapsed().as_micros();
+        tracing::debug!(slots = seen.len(), actions = actions.len(), micros, "looked at everything");
+        Ok(actions)
     }
 
     /// Waits until there is something to do.
@@ -180,8 +202,10 @@ impl Agent {
         }
         tokio::select! {
             heard = self.link.hear() => self.take_in(heard)?,
+            Some(Ok((id, generation, probed))) = self.probes.join_next() => self.note_health(id, generation, probed),
+            () = self.somebody_ended.notified() => {}
             () = tokio::time::sleep(pause) => {}
-            _ = stop.changed(), if !self.stopping => {}
+            _ = stop.changed(), if !self.draining => {}
         }
         Ok(())
     }
@@ -206,7 +230,7 @@ impl Agent {
                 } else if known.is_none_or(|obeys| wish.epoch >= obeys.epoch) {
                     self.record.obey(Obeys { cluster: wish.cluster, epoch: wish.epoch })?;
                 }
-                self.wish = Some(wish);
+                self.wish = Some(if self.draining { nothing_of(wish) } else { wish });
             }
             Heard::Superseded => return Err(AgentError::Superseded(self.settings.id.clone())),
             Heard::Refused(error) => return Err(AgentError::Refused(error)),
@@ -215,18 +239,25 @@ impl Agent {
         Ok(())
     }
 
-    /// Whether an agent that was told to stop stays until its slots are gone.
+    /// Whether an agent that was told to stop stays until its slots are gone, and the server knows it.
     fn may_stay(&mut self, stop: &mut watch::Receiver<bool>) -> bool {
         stop.borrow_and_update();
-        self.stopping = true;
         if !self.settings.drain_on_sigterm {
             return false;
         }
-        if let Some(wish) = &mut self.wish {
-            wish.slots.iter_mut().for_each(|slot| slot.action = berth_domain::DesiredAction::Stop);
+        if !self.draining {
+            tracing::info!("its slots end first");
+            self.draining = true;
+            self.wish = self.wish.take().map(nothing_of);
         }
         self.record.kept().values().any(|kept| !kept.is_over())
     }
+}
+
+/// The same, but that nothing of it should run.
+fn nothing_of(mut wish: Wish) -> Wish {
+    wish.slots.iter_mut().for_each(|slot| slot.action = DesiredAction::Stop);
+    wish
 }
 
 /// The time of day.

@@ -1,26 +1,24 @@
-//! What is: processes, health and the driver's view, slot by slot.
+//! What is: processes and the driver's view, slot by slot.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 
-use berth_domain::{Bytes, FailureReason, GpuHealth, SlotId, Timestamp};
+use berth_domain::{DeviceUuid, GpuHealth, SlotId, Timestamp};
 
+use super::Agent;
 use super::live::Live;
-use super::{Agent, now};
-use crate::inventory::{Inventory, ProcessesSeen};
-use crate::process::{Death, Depth, Exit, HealthChange, ProcessTable, classify, probe};
-use crate::reconcile::{DeviceSeen, End, Health, Kept, Life, Seen};
+use crate::inventory::{DriverSeen, GpuSeen, Inventory, ProcessesSeen};
+use crate::process::{Death, Depth, Exit, Process, ProcessId, ProcessTable, classify};
+use crate::reconcile::{DeviceSeen, End, Kept, Life, Seen, TreeSeen};
 use crate::runtime::RuntimeKind;
 
-/// How long one question for health may take.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How much of a slot's log is looked at for the reason of its end.
 const LAST_WORDS: usize = 16 * 1024;
 
 /// What the driver says is free, device by device.
 pub(super) fn devices(inventory: Option<&Inventory>) -> Vec<DeviceSeen> {
     let gpus = inventory.map(|inventory| inventory.gpus.as_slice()).unwrap_or_default();
-    let seen = |gpu: &crate::inventory::GpuSeen| {
+    let seen = |gpu: &GpuSeen| {
         let memory = gpu.memory;
         let free = memory.total.saturating_sub(memory.reserved).saturating_sub(memory.used);
         DeviceSeen { uuid: gpu.uuid.clone(), free: (gpu.health == GpuHealth::Ok).then_some(free) }
@@ -30,13 +28,13 @@ pub(super) fn devices(inventory: Option<&Inventory>) -> Vec<DeviceSeen> {
 
 impl Agent {
     /// Looks at every slot on record.
-    pub(super) async fn observe(
+    pub(super) fn observe(
         &mut self,
         table: &ProcessTable,
         inventory: Option<&Inventory>,
         now: Timestamp,
     ) -> BTreeMap<SlotId, Seen> {
-        self.ask_for_health(now).await;
+        self.ask_for_health(now);
         let mut all = BTreeMap::new();
         for (id, kept) in self.record.kept() {
             let Some(live) = self.live.get_mut(id) else { continue };
@@ -46,74 +44,58 @@ impl Agent {
         }
         all
     }
-
-    /// Asks those whose turn it is whether they answer, all at once.
-    async fn ask_for_health(&mut self, at: Timestamp) {
-        let mut asking = Vec::new();
-        for (id, live) in &mut self.live {
-            let (Some(checks), Some(launch)) = (&mut live.checks, &live.launch) else { continue };
-            if let Some(change) = checks.tick(at) {
-                live.health = health_of(change);
-            }
-            if let Some(path) = checks.due(at) {
-                let address = launch.probe;
-                asking.push((*id, tokio::spawn(async move { probe(address, &path, PROBE_TIMEOUT).await })));
-            }
-        }
-        for (id, asked) in asking {
-            let Ok(probed) = asked.await else { continue };
-            let Some(live) = self.live.get_mut(&id) else { continue };
-            if let Some(change) = live.checks.as_mut().and_then(|checks| checks.observe(now(), probed)) {
-                live.health = health_of(change);
-            }
-        }
-    }
-}
-
-fn health_of(change: HealthChange) -> Health {
-    match change {
-        HealthChange::Ready => Health::Ready,
-        HealthChange::NeverReady => Health::Failed(FailureReason::NeverReady),
-        HealthChange::Dead => Health::Failed(FailureReason::Crashed),
-    }
 }
 
 fn look(kept: &Kept, live: &mut Live, table: &ProcessTable, inventory: Option<&Inventory>) -> Seen {
     if live.ended.is_none()
-        && let Some(exit) = live.process.as_ref().and_then(crate::process::Process::poll_exit)
+        && let Some(exit) = live.process.as_deref().and_then(Process::poll_exit)
     {
         drop(live.log.pump());
         live.ended = Some(end_of(live, exit));
     }
-    // To say that nobody is left takes a thorough look; while all is well a quick one will do.
-    let steady = matches!(kept.life, Life::Started { .. }) && live.ended.is_none();
-    let depth = if steady { Depth::Quick } else { Depth::Thorough };
-    // A look that fails says nothing: the tree counts as it was.
-    let tree = match live.tree.look(table, depth) {
-        Ok(tree) => tree,
+    let tree = match find(kept, live, table) {
+        Ok(members) => {
+            remember_pids(live, &members, inventory);
+            seen_of(&members)
+        }
+        // A look that fails says nothing, and is no proof of anything.
         Err(error) => {
-            tracing::warn!(slot = %kept.slot.id, %error, "its processes cannot be told");
-            return Seen { tree: unknown(kept), health: live.health, ended: live.ended, on_driver: Vec::new() };
+            if !live.is_unknown {
+                tracing::warn!(slot = %kept.slot.id, %error, "its processes cannot be told: it stays as it is");
+            }
+            TreeSeen::Unknown
         }
     };
-    for process in &tree {
-        if !live.pids.contains(&process.pid) {
-            live.pids.push(process.pid);
-        }
-    }
-    note_memory(kept, live, inventory);
+    live.is_unknown = tree == TreeSeen::Unknown;
+    note_memory(kept, live, table, inventory);
     Seen { on_driver: still_on_driver(kept, live, inventory), tree, ended: live.ended, health: live.health }
 }
 
-/// Where nobody can tell, the first process stands for the tree: it is not gone.
-fn unknown(kept: &Kept) -> Vec<crate::process::ProcessId> {
-    match &kept.life {
-        Life::Started { process, .. } => vec![process.clone()],
-        _ => Vec::new(),
+/// Who belongs to the slot. To say that nobody is left takes a thorough look; while all is well a quick one will do.
+fn find(kept: &Kept, live: &mut Live, table: &ProcessTable) -> io::Result<Vec<ProcessId>> {
+    let is_steady = matches!(kept.life, Life::Started { .. }) && live.ended.is_none();
+    let mut members = if is_steady { live.tree.look(table, Depth::Quick)? } else { Vec::new() };
+    if members.is_empty() {
+        members = live.tree.look(table, Depth::Thorough)?;
     }
+    Ok(members)
 }
 
-fn end_of(live: &Live, exit: Exit) -> End {
+/// Pids of the living, and of those whom the driver may not have let go of yet.
+fn remember_pids(live: &mut Live, members: &[ProcessId], inventory: Option<&Inventory>) {
+    let gpus = inventory.map(|inventory| inventory.gpus.as_slice()).unwrap_or_default();
+    let may_be_listed = |pid: u32| gpus.iter().any(|gpu| !gpu.processes.is_clear_of(&BTreeSet::from([pid])));
+    live.pids.retain(|pid| inventory.is_none() || may_be_listed(*pid));
+    live.pids.extend(members.iter().map(|process| process.pid));
+}
+
+fn seen_of(members: &[ProcessId]) -> TreeSeen {
+    let oldest = members.iter().min_by_key(|process| (process.start_ticks, process.pid));
+    oldest.cloned().map_or(TreeSeen::Empty, TreeSeen::Alive)
+}
+
+/// How a slot's first process came to its end, and what that means.
+pub(super) fn end_of(live: &Live, exit: Exit) -> End {
     let is_job = live.launch.as_ref().is_some_and(|launch| launch.kind == RuntimeKind::Job);
     match exit {
         Exit::Code(code) if is_job => End::Exited(code),
@@ -125,31 +107,38 @@ fn end_of(live: &Live, exit: Exit) -> End {
     }
 }
 
-/// Devices of a slot on which the driver lists one of its pids, or will not say.
-fn still_on_driver(kept: &Kept, live: &Live, inventory: Option<&Inventory>) -> Vec<berth_domain::DeviceUuid> {
-    let is_clear = |uuid: &berth_domain::DeviceUuid| {
-        let gpu = inventory.and_then(|inventory| inventory.gpus.iter().find(|gpu| gpu.uuid == *uuid));
-        match gpu {
-            Some(gpu) if gpu.health == GpuHealth::Ok => gpu.processes.is_clear_of(&live.pids),
-            // A device that is lost holds nothing that anybody could get.
-            Some(gpu) => gpu.health == GpuHealth::Lost,
-            None => inventory.is_some(),
-        }
+/// Devices on which the driver lists one of a slot's pids; and those of its own of which the driver will not say.
+fn still_on_driver(kept: &Kept, live: &Live, inventory: Option<&Inventory>) -> Vec<DeviceUuid> {
+    let own: BTreeSet<&DeviceUuid> = kept.slot.gpus.iter().map(|gpu| &gpu.uuid).collect();
+    let Some(inventory) = inventory else { return own.into_iter().cloned().collect() };
+    let is_clear = |gpu: &GpuSeen| match gpu.health {
+        GpuHealth::Ok => gpu.processes.is_clear_of(&live.pids),
+        // A device that is lost holds nothing that anybody could get.
+        GpuHealth::Lost => true,
+        GpuHealth::Stale | GpuHealth::Failed => false,
     };
-    kept.slot.gpus.iter().map(|gpu| gpu.uuid.clone()).filter(|uuid| !is_clear(uuid)).collect()
+    let lists_it = |gpu: &GpuSeen| matches!(&gpu.processes, ProcessesSeen::Listed(_)) && !is_clear(gpu);
+    let seen = inventory.gpus.iter().filter(|gpu| if own.contains(&gpu.uuid) { !is_clear(gpu) } else { lists_it(gpu) });
+    // One that the driver does not have holds nothing; if nobody can ask the driver, it may.
+    let is_driver_sure = !matches!(inventory.driver, DriverSeen::Absent(_)) && inventory.notes.is_empty();
+    let is_seen = |uuid: &DeviceUuid| inventory.gpus.iter().any(|gpu| gpu.uuid == *uuid);
+    let unseen = own.iter().copied().filter(|uuid| !is_driver_sure && !is_seen(uuid));
+    seen.map(|gpu| gpu.uuid.clone()).chain(unseen.cloned()).collect()
 }
 
-/// Notes what the driver sees a slot use.
-fn note_memory(kept: &Kept, live: &mut Live, inventory: Option<&Inventory>) {
-    for claim in &kept.slot.gpus {
-        let gpu = inventory.and_then(|inventory| inventory.gpus.iter().find(|gpu| gpu.uuid == claim.uuid));
-        let Some(ProcessesSeen::Listed(listed)) = gpu.map(|gpu| &gpu.processes) else { continue };
-        let ours = listed.iter().filter(|process| live.pids.contains(&process.pid));
-        let used: Option<Bytes> =
-            ours.map(|process| process.used).try_fold(Bytes::ZERO, |sum, used| Some(sum.saturating_add(used?)));
-        let Some(used) = used else { continue };
-        let peak = live.peak.entry(claim.uuid.clone()).or_default();
-        *peak = (*peak).max(used);
-        live.used.insert(claim.uuid.clone(), used);
+/// Notes what the driver sees a slot use: of its own devices, and of any other on which it is found.
+fn note_memory(kept: &Kept, live: &mut Live, table: &ProcessTable, inventory: Option<&Inventory>) {
+    let gpus = inventory.map(|inventory| inventory.gpus.as_slice()).unwrap_or_default();
+    for gpu in gpus.iter().filter(|gpu| gpu.health == GpuHealth::Ok) {
+        let is_own = kept.slot.gpus.iter().any(|own| own.uuid == gpu.uuid);
+        match gpu.used_by(&live.pids, |pid| table.get(pid).is_some()) {
+            Some(used) if is_own || !used.is_zero() || live.memory.contains_key(&gpu.uuid) => {
+                let row = live.memory.entry(gpu.uuid.clone()).or_default();
+                row.now = used;
+                row.peak = row.peak.max(used);
+            }
+            Some(_) => {}
+            None => drop(live.memory.remove(&gpu.uuid)),
+        }
     }
 }

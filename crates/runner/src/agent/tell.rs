@@ -1,49 +1,89 @@
 //! What the server is told: the machine, and each slot as it is.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use berth_domain::{
-    Endpoint, Evidence, FailureReason, ReasonText, ReportedClaim, ReportedMemory, ReportedState, RunnerReport,
-    Sequence, SlotId, SlotReport,
+    Bytes, DeviceUuid, Endpoint, Evidence, FailureReason, GpuHealth, ReasonText, ReportedClaim, ReportedMemory,
+    ReportedState, RunnerReport, Sequence, SlotId, SlotReport,
 };
+use berth_wire as wire;
 use berth_wire::ReportRequest;
 
 use super::live::Live;
 use super::{Agent, AgentError};
-use crate::inventory::Inventory;
+use crate::inventory::{Closeness, ComputeMode, GpuLink, GpuSeen, Inventory};
 use crate::reconcile::{End, Kept, Life};
+
+/// A change of what is in use that the server hears of before its time.
+const USE_STEP: Bytes = Bytes::mib(256);
+/// But not more often than this.
+const USE_EVERY: Duration = Duration::from_secs(1);
+
+/// What the server was told last.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    at: Option<Instant>,
+    gpus: Vec<GpuSaid>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct GpuSaid {
+    uuid: DeviceUuid,
+    health: GpuHealth,
+    total: Bytes,
+    used: Bytes,
+}
+
+impl Said {
+    fn now(inventory: &Inventory) -> Self {
+        let one = |gpu: &GpuSeen| GpuSaid {
+            uuid: gpu.uuid.clone(),
+            health: gpu.health,
+            total: gpu.memory.total,
+            used: gpu.memory.used,
+        };
+        Self { at: Some(Instant::now()), gpus: inventory.gpus.iter().map(one).collect() }
+    }
+
+    /// Whether this is worth saying, though no slot has changed: a GPU is another, or is used otherwise, or it was
+    /// silent for long.
+    fn is_old(&self, new: &Self, report_every: Duration) -> bool {
+        let silent = self.at.map(|at| at.elapsed());
+        let is_other =
+            |(old, new): (&GpuSaid, &GpuSaid)| (&old.uuid, old.health, old.total) != (&new.uuid, new.health, new.total);
+        let is_used_otherwise = |(old, new): (&GpuSaid, &GpuSaid)| {
+            old.used.max(new.used).saturating_sub(old.used.min(new.used)) >= USE_STEP
+        };
+        let pairs = || self.gpus.iter().zip(&new.gpus);
+        silent.is_none_or(|silent| silent >= report_every)
+            || self.gpus.len() != new.gpus.len()
+            || pairs().any(is_other)
+            || (silent >= Some(USE_EVERY) && pairs().any(is_used_otherwise))
+    }
+}
 
 impl Agent {
     /// Reports if there is something to say, or if it was silent for long.
-    pub(super) fn speak(&mut self, inventory: Option<&Inventory>) -> Result<(), AgentError> {
-        let Some(inventory) = inventory else { return Ok(()) };
-        let fresh = self.gpus_changed(inventory);
-        let silent = self
-            .last_report
-            .is_none_or(|at| at.elapsed() >= Duration::from_millis(self.settings.report_every.millis()));
-        if self.link.is_reporting() || !(self.news || fresh || silent) {
-            return Ok(());
+    pub(super) fn speak(&mut self, inventory: Option<&Inventory>) {
+        let Some(inventory) = inventory else { return };
+        let new = Said::now(inventory);
+        let report_every = Duration::from_millis(self.settings.report_every.millis());
+        if self.link.is_reporting() || !(self.news || self.said.is_old(&new, report_every)) {
+            return;
         }
         self.news = false;
-        self.last_report = Some(std::time::Instant::now());
+        self.said = new;
         let told = self.record.kept().values().filter(|kept| tells_why(&kept.life)).map(|kept| kept.slot.id).collect();
         let report = self.report(inventory);
         self.link.report(report, told);
-        Ok(())
-    }
-
-    /// Whether the GPUs are other than the server last heard, beyond what telemetry does by itself.
-    fn gpus_changed(&mut self, inventory: &Inventory) -> bool {
-        let now: Vec<_> = inventory.gpus.iter().map(|gpu| (gpu.uuid.clone(), gpu.health, gpu.memory.total)).collect();
-        let changed = self.last_gpus != now;
-        self.last_gpus = now;
-        changed
     }
 
     fn report(&self, inventory: &Inventory) -> ReportRequest {
         let words = |text: &str| ReasonText::new(text).unwrap_or_else(|_| unreachable!("checked when it was read"));
-        let slots = self.record.kept().values().map(|kept| slot_report(kept, self.live.get(&kept.slot.id)));
+        // Of a slot that nobody can tell anything of nothing is said: the server keeps it, and keeps it charged.
+        let is_known = |kept: &&Kept| self.live.get(&kept.slot.id).is_none_or(|live| !live.is_unknown);
+        let kept = self.record.kept().values().filter(is_known);
+        let slots = kept.map(|kept| slot_report(kept, self.live.get(&kept.slot.id)));
         let report = RunnerReport {
             runner: self.settings.id.clone(),
             incarnation: None,
@@ -57,15 +97,19 @@ impl Agent {
             labels: self.settings.labels.clone(),
             runtimes: self.settings.offered(&self.runtimes),
             host: inventory.host.report(),
-            gpus: inventory.gpus.iter().map(crate::inventory::GpuSeen::report).collect(),
+            gpus: inventory.gpus.iter().map(GpuSeen::report).collect(),
             slots: slots.collect(),
         };
         let mut request = ReportRequest::from(report);
-        let busy: BTreeMap<&str, Option<u32>> =
-            inventory.gpus.iter().map(|gpu| (gpu.uuid.as_str(), gpu.telemetry.utilization_percent)).collect();
-        for gpu in &mut request.gpus {
-            gpu.utilization_percent = busy.get(gpu.uuid.as_str()).copied().flatten();
+        for (said, gpu) in request.gpus.iter_mut().zip(&inventory.gpus) {
+            said.utilization_percent = gpu.telemetry.utilization_percent;
+            said.telemetry = telemetry(gpu);
         }
+        for slot in &mut request.slots {
+            let process = self.record.kept().get(&slot.id).and_then(|kept| kept.process.as_ref());
+            slot.pid = process.map(|process| process.pid);
+        }
+        request.links = inventory.links.iter().map(link).collect();
         request
     }
 
@@ -74,11 +118,46 @@ impl Agent {
         for id in told {
             let Some(kept) = self.record.kept().get(id).cloned() else { continue };
             if let Life::Gone { why, told_why: false } = kept.life {
-                self.record.put(Kept { life: Life::Gone { why, told_why: true }, slot: kept.slot })?;
+                self.record.put(Kept { life: Life::Gone { why, told_why: true }, ..kept })?;
                 self.news = true;
             }
         }
         Ok(())
+    }
+}
+
+fn telemetry(gpu: &GpuSeen) -> wire::GpuTelemetry {
+    let seen = &gpu.telemetry;
+    wire::GpuTelemetry {
+        temperature_celsius: seen.temperature_celsius,
+        power_milliwatts: seen.power_milliwatts,
+        compute_mode: seen.compute_mode.map(|mode| match mode {
+            ComputeMode::Shared => wire::ComputeMode::Shared,
+            ComputeMode::Exclusive => wire::ComputeMode::Exclusive,
+            ComputeMode::Prohibited => wire::ComputeMode::Prohibited,
+        }),
+        ecc_corrected: seen.ecc.map(|ecc| ecc.corrected),
+        ecc_uncorrected: seen.ecc.map(|ecc| ecc.uncorrected),
+        last_xid: seen.last_xid,
+        pci_bus_id: seen.pci_bus_id.clone(),
+        numa_node: seen.numa_node,
+        trouble: gpu.trouble.clone(),
+    }
+}
+
+fn link(link: &GpuLink) -> wire::GpuLink {
+    wire::GpuLink {
+        between: [link.between.0.to_string(), link.between.1.to_string()],
+        closeness: match link.closeness {
+            Closeness::Board => wire::Closeness::Board,
+            Closeness::Switch => wire::Closeness::Switch,
+            Closeness::Switches => wire::Closeness::Switches,
+            Closeness::HostBridge => wire::Closeness::HostBridge,
+            Closeness::Node => wire::Closeness::Node,
+            Closeness::System => wire::Closeness::System,
+        },
+        nvlinks: link.nvlinks,
+        nvlink: link.nvlink,
     }
 }
 
@@ -92,11 +171,7 @@ fn slot_report(kept: &Kept, live: Option<&Live>) -> SlotReport {
     let endpoint: Option<Endpoint> =
         live.and_then(|live| live.launch.as_ref()).and_then(|launch| launch.endpoint.clone());
     let memory = live.map(|live| {
-        live.used.iter().map(|(uuid, used)| ReportedMemory {
-            uuid: uuid.clone(),
-            used: *used,
-            peak: live.peak.get(uuid).copied().unwrap_or(*used),
-        })
+        live.memory.iter().map(|(uuid, row)| ReportedMemory { uuid: uuid.clone(), used: row.now, peak: row.peak })
     });
     SlotReport {
         id: slot.id,

@@ -1,5 +1,7 @@
 //! What was seen of GPUs: plain data.
 
+use std::collections::BTreeSet;
+
 use berth_domain::{Bytes, DeviceUuid, GpuHealth, GpuName, GpuReport, Timestamp};
 
 /// One GPU or MIG instance.
@@ -59,12 +61,17 @@ pub struct ProcessSeen {
 impl ProcessesSeen {
     /// Whether the driver is known to list none of these pids. Not knowing is no.
     #[must_use]
-    pub fn is_clear_of(&self, pids: &[u32]) -> bool {
+    pub fn is_clear_of(&self, pids: &BTreeSet<u32>) -> bool {
         match self {
             Self::Listed(listed) => listed.iter().all(|process| !pids.contains(&process.pid)),
             Self::Unknown => false,
         }
     }
+}
+
+/// Nothing, if the driver does not say of one of them.
+fn sum<'a>(processes: impl IntoIterator<Item = &'a ProcessSeen>) -> Option<Bytes> {
+    processes.into_iter().try_fold(Bytes::ZERO, |sum, process| Some(sum.saturating_add(process.used?)))
 }
 
 /// How a device is doing. What the driver does not say is absent; MIG instances say nothing.
@@ -153,6 +160,23 @@ pub enum DriverSeen {
 }
 
 impl GpuSeen {
+    /// So much may be in use without a process that uses it: what a driver takes for itself.
+    const UNEXPLAINED: Bytes = Bytes::mib(512);
+
+    /// What these processes use of it. Nothing where the driver cannot tell, which is not the same as zero: in a
+    /// container it may list nobody, or others' pids, while memory is in use.
+    #[must_use]
+    pub fn used_by(&self, pids: &BTreeSet<u32>, is_here: impl Fn(u32) -> bool) -> Option<Bytes> {
+        let ProcessesSeen::Listed(listed) = &self.processes else { return None };
+        let ours: Vec<&ProcessSeen> = listed.iter().filter(|process| pids.contains(&process.pid)).collect();
+        if !ours.is_empty() {
+            return sum(ours);
+        }
+        let explained = sum(listed)?;
+        let all_here = listed.iter().all(|process| is_here(process.pid));
+        (all_here && self.memory.used.saturating_sub(explained) <= Self::UNEXPLAINED).then_some(Bytes::ZERO)
+    }
+
     /// What the server is told of it.
     #[must_use]
     pub fn report(&self) -> GpuReport {
@@ -166,5 +190,44 @@ impl GpuSeen {
             parent: self.parent.clone(),
             health: self.health,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(used_gib: u64, processes: ProcessesSeen) -> GpuSeen {
+        GpuSeen {
+            uuid: DeviceUuid::new("GPU-a").unwrap(),
+            index: 0,
+            name: GpuName::new("A100").unwrap(),
+            parent: None,
+            health: GpuHealth::Ok,
+            trouble: None,
+            memory: MemorySeen { total: Bytes::gib(80), reserved: Bytes::ZERO, used: Bytes::gib(used_gib) },
+            processes,
+            telemetry: Telemetry::default(),
+            taken: Timestamp::default(),
+        }
+    }
+
+    fn listed(rows: &[(u32, Option<u64>)]) -> ProcessesSeen {
+        let row = |&(pid, gib): &(u32, Option<u64>)| ProcessSeen { pid, used: gib.map(Bytes::gib) };
+        ProcessesSeen::Listed(rows.iter().map(row).collect())
+    }
+
+    #[test]
+    fn what_a_slot_uses_is_a_number_only_where_the_driver_can_tell() {
+        let ours = BTreeSet::from([7, 8]);
+        let used = |gib, processes| gpu(gib, processes).used_by(&ours, |pid| (1..100).contains(&pid));
+        assert_eq!(used(30, listed(&[(7, Some(10)), (8, Some(5)), (9, Some(15))])), Some(Bytes::gib(15)));
+        assert_eq!(used(30, listed(&[(9, Some(30))])), Some(Bytes::ZERO), "all of it is somebody else's");
+        assert_eq!(used(0, listed(&[])), Some(Bytes::ZERO));
+        assert_eq!(used(30, listed(&[])), None, "a container: memory in use, and nobody uses it");
+        assert_eq!(used(30, listed(&[(4711, Some(30))])), None, "a pid of another namespace may be ours");
+        assert_eq!(used(30, listed(&[(0, Some(30))])), None, "pid 0 stands for whomever the driver will not name");
+        assert_eq!(used(30, listed(&[(7, None)])), None, "listed, but not how much");
+        assert_eq!(used(30, ProcessesSeen::Unknown), None);
     }
 }

@@ -21,6 +21,9 @@ pub struct ProcessId {
     pub pid_namespace: u64,
     /// The boot in which it does.
     pub boot: BootId,
+    /// The agent that started it was the first process of that namespace: nobody there outlived it.
+    #[serde(default)]
+    pub agent_was_init: bool,
 }
 
 /// Whether a process is still there.
@@ -50,6 +53,7 @@ impl ProcessId {
             start_ticks: row.start_ticks,
             pid_namespace: here.pid_namespace,
             boot: here.boot.clone(),
+            agent_was_init: std::process::id() == 1,
         })
     }
 
@@ -60,10 +64,16 @@ impl ProcessId {
             return Ok(Liveness::Gone);
         }
         if self.pid_namespace != here.pid_namespace {
-            return Ok(Liveness::Unknown);
+            return Ok(if self.agent_was_init { Liveness::Gone } else { Liveness::Unknown });
         }
         let alive = Row::read(self.pid)?.is_some_and(|row| row.start_ticks == self.start_ticks && !row.is_dead());
         Ok(if alive { Liveness::Alive } else { Liveness::Gone })
+    }
+
+    /// Whether it was started since the machine was.
+    #[must_use]
+    pub fn is_of_this_boot(&self) -> bool {
+        here().is_ok_and(|here| self.boot == here.boot)
     }
 
     /// Whether it could be there: neither of an earlier boot nor of a pid namespace that one cannot look into.

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! Launch ── Spawner ──> Process (pid + start time) ── exited ──> Exit ── classify ──> FailureReason
-//!              │             └─ Tree: descendants, sessions, groups, cgroup, mark ── Stopping ──> Ended
+//!              │             └─ Tree: descendants, sessions, groups, cgroup, mark ── term, kill ──> nobody
 //!              └─ SlotLog: the program writes to the file itself; the agent reads it
 //! ```
 //!
@@ -15,7 +15,6 @@
 //! | [`ProcessId`], [`ProcessTable`] | who is there; an id that survives a restart of the agent, and is never somebody else |
 //! | [`SlotMark`], [`Tree`] | whose it is |
 //! | [`Spawner`], [`Process`], [`trampoline`] | starting, watching, adopting, reaping |
-//! | [`Stop`], [`Stopping`] | ending: asked, then forced, again and again, until nobody is left |
 //! | [`LogDir`], [`SlotLog`] | what it wrote |
 //! | [`Ports`], [`HealthState`], [`probe`], [`classify`] | its port, its health, why it came to its end |
 //!
@@ -34,8 +33,6 @@ mod ports;
 mod probe;
 mod signal;
 mod spawn;
-mod stop;
-mod stopping;
 mod table;
 mod trampoline;
 mod tree;
@@ -50,8 +47,6 @@ pub use mark::{SlotMark, marked};
 pub use ports::{NoFreePort, Ports};
 pub use probe::probe;
 pub use spawn::{OnAgentExit, SpawnError, SpawnOptions, Spawner};
-pub use stop::{Order, Stop, StopLimits};
-pub use stopping::{Progress, Stopping};
 pub use table::{ProcessTable, Row};
 pub use trampoline::trampoline;
 pub use tree::{Depth, Tree};

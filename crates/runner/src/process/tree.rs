@@ -259,8 +259,11 @@ mod tests {
     fn n3_of_another_pid_namespace_nobody_can_say_that_it_is_empty() {
         let known = tree();
         let root = ProcessId { pid_namespace: 1, ..known.root.clone().unwrap() };
-        let mut tree = Tree::new(known.mark, Some(root), None);
+        let mut tree = Tree::new(known.mark.clone(), Some(root.clone()), None);
         assert!(tree.look(&ProcessTable::default(), Depth::Thorough).is_err());
+        // But where an agent was the first process, all others ended with it.
+        let mut tree = Tree::new(known.mark, Some(ProcessId { agent_was_init: true, ..root }), None);
+        assert!(tree.look(&ProcessTable::default(), Depth::Thorough).unwrap().is_empty());
     }
 
     #[test]

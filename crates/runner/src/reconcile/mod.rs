@@ -10,6 +10,7 @@
 //! | nothing starts unless the driver shows enough free memory on each device | `start` |
 //! | one start at a time on a device | `start` |
 //! | a slot is gone when no process of its tree is left *and* the driver lists none of its pids | `end` |
+//! | of a tree that nobody can look into nothing is concluded, and nothing is done about it | `slot` |
 
 mod end;
 mod slot;
@@ -40,13 +41,25 @@ pub struct Wish {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Its processes, whoever their parents are now.
-    pub tree: Vec<ProcessId>,
+    pub tree: TreeSeen,
     /// How its first process ended, if that was seen.
     pub ended: Option<End>,
     /// Whether it answers: nothing yet, yes, or not any more.
     pub health: Health,
     /// Devices on which the driver still lists one of its pids.
     pub on_driver: Vec<DeviceUuid>,
+}
+
+/// What is seen of a slot's processes. "Nobody" and "cannot be told" are different answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum TreeSeen {
+    /// It cannot be told: they are in another pid namespace, or `/proc` could not be read.
+    #[default]
+    Unknown,
+    /// Looked for everywhere, and nobody is there.
+    Empty,
+    /// The oldest of them.
+    Alive(ProcessId),
 }
 
 /// Whether a slot answers.
@@ -75,7 +88,7 @@ pub struct DeviceSeen {
 pub struct Patience {
     /// Between asking a slot to end and ending it.
     pub grace: Span,
-    /// Between ending it and giving it up as unkillable.
+    /// Between ending it by force and giving it up as unkillable.
     pub unkillable_after: Span,
     /// How long the driver may list a pid of a tree that is gone before the device counts as failed.
     pub driver_after: Span,
@@ -113,6 +126,8 @@ pub enum Action {
     Start(Box<DesiredSlot>),
     /// Put on record that it was not started: there was too little memory.
     Refuse(Box<DesiredSlot>),
+    /// An agent died before it could note the process that it had started: note this one.
+    Found(SlotId, ProcessId),
     /// Note that it answers.
     Ready(SlotId),
     /// Ask its whole tree to end.
@@ -125,10 +140,18 @@ pub enum Action {
     Gone(SlotId),
     /// It cannot be ended, or the driver will not let go of it: its devices are out of order.
     GiveUp(SlotId),
-    /// The server knows that it is gone: forget it.
+    /// The server knows that it is gone, or nothing was ever started: forget it.
     Forget(SlotId),
     /// The server wants a slot stopped that is not on record: look for it, and put on record what is found.
     LookFor(Box<DesiredSlot>),
+}
+
+impl Action {
+    /// Whether it counts on what the driver says is free.
+    #[must_use]
+    pub fn needs_a_fresh_look(&self) -> bool {
+        matches!(self, Self::Start(_) | Self::Refuse(_))
+    }
 }
 
 /// What to do next.

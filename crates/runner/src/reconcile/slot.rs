@@ -1,9 +1,11 @@
 //! The life of one slot on its machine.
 
-use berth_domain::{DesiredAction, DesiredSlot, FailureReason, Generation, Timestamp};
+use std::collections::BTreeSet;
+
+use berth_domain::{DesiredAction, DesiredSlot, FailureReason, Generation, SlotId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Health, Seen, World, end};
+use super::{Action, Health, Seen, TreeSeen, World, end};
 use crate::process::ProcessId;
 
 /// Why a slot comes to its end.
@@ -22,14 +24,10 @@ pub enum End {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Life {
-    /// About to be started, or started by an agent that died before it could note the process.
+    /// About to be started. Found in a round, it is of an agent that died before it could note the process.
     Planned,
     /// Its process was started.
     Started {
-        /// The first of its processes.
-        process: ProcessId,
-        /// The port that it was given.
-        port: Option<u16>,
         /// When.
         at: Timestamp,
         /// It answers.
@@ -71,9 +69,21 @@ pub struct Kept {
     pub slot: DesiredSlot,
     /// Where it is.
     pub life: Life,
+    /// The first of its processes, once it was started.
+    pub process: Option<ProcessId>,
+    /// The port that it was given.
+    pub port: Option<u16>,
+    /// Pids that its tree had: the driver must list none of them before it is gone. As of the last change of its life.
+    pub pids: BTreeSet<u32>,
 }
 
 impl Kept {
+    /// A slot of which there is no process yet.
+    #[must_use]
+    pub fn new(slot: DesiredSlot, life: Life) -> Self {
+        Self { slot, life, process: None, port: None, pids: BTreeSet::new() }
+    }
+
     /// The generation on record.
     #[must_use]
     pub fn generation(&self) -> Generation {
@@ -121,24 +131,35 @@ pub(super) fn next(
     let wanted = wanted.filter(|slot| slot.generation >= kept.generation());
     let stop = wanted.is_some_and(|slot| slot.action == DesiredAction::Stop || slot.generation > kept.generation());
     match &kept.life {
-        Life::Planned => end::planned(kept, seen, stop),
-        Life::Started { ready, .. } => match (&seen.ended, seen.health) {
-            _ if seen.tree.is_empty() => {
-                Some(Action::TreeGone(id, seen.ended.unwrap_or(End::Failed(FailureReason::Crashed))))
-            }
-            (Some(why), _) => Some(Action::Term(id, *why)),
-            (None, _) if stop => Some(Action::Term(id, End::Asked)),
-            (None, Health::Failed(why)) => Some(Action::Term(id, End::Failed(why))),
-            (None, Health::Ready) if !ready => Some(Action::Ready(id)),
-            (None, _) => None,
-        },
-        Life::Ending { since, killed, why } => end::ending(world, id, seen, *since, *killed, *why),
-        Life::TreeGone { since, .. } => end::tree_gone(world, kept, seen, *since),
         // The server mentions a slot until it knows that it is gone.
         Life::Gone { told_why: true, .. } | Life::Refused if heard && wanted.is_none() => Some(Action::Forget(id)),
         Life::Gone { .. } | Life::Refused => None,
+        _ if seen.tree == TreeSeen::Unknown => None,
+        Life::Planned => planned(id, seen, stop),
+        Life::Started { ready, .. } => match (&seen.tree, &seen.ended, seen.health) {
+            (TreeSeen::Empty, ended, _) => {
+                Some(Action::TreeGone(id, ended.unwrap_or(End::Failed(FailureReason::Crashed))))
+            }
+            (_, Some(why), _) => Some(Action::Term(id, *why)),
+            (_, None, _) if stop => Some(Action::Term(id, End::Asked)),
+            (_, None, Health::Failed(why)) => Some(Action::Term(id, End::Failed(why))),
+            (_, None, Health::Ready) if !ready => Some(Action::Ready(id)),
+            (_, None, _) => None,
+        },
+        Life::Ending { since, killed, why } => end::ending(world, id, seen, *since, *killed, *why),
+        Life::TreeGone { since, why } => end::tree_gone(world, id, seen, *since, *why),
         // A device may come to its senses: what is gone after all is proven gone.
-        Life::GivenUp if seen.tree.is_empty() && seen.on_driver.is_empty() => Some(Action::Gone(id)),
+        Life::GivenUp if seen.tree == TreeSeen::Empty && seen.on_driver.is_empty() => Some(Action::Gone(id)),
         Life::GivenUp => None,
+    }
+}
+
+/// On record, but no process was noted: the agent died in between. If it had started nobody, nothing has happened yet.
+fn planned(id: SlotId, seen: &Seen, stop: bool) -> Option<Action> {
+    match &seen.tree {
+        TreeSeen::Alive(process) => Some(Action::Found(id, process.clone())),
+        TreeSeen::Empty if stop => Some(Action::TreeGone(id, End::Asked)),
+        TreeSeen::Empty => Some(Action::Forget(id)),
+        TreeSeen::Unknown => None,
     }
 }

@@ -8,7 +8,7 @@ use berth_domain::{
 };
 use uuid::Uuid;
 
-use super::{Action, DeviceSeen, End, Health, Kept, Life, Patience, Seen, Wish, World, reconcile};
+use super::{Action, DeviceSeen, End, Health, Kept, Life, Patience, Seen, TreeSeen, Wish, World, reconcile};
 use crate::process::ProcessId;
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
@@ -65,7 +65,7 @@ impl Bench {
     }
 
     fn keep(mut self, slot: DesiredSlot, life: Life) -> Self {
-        self.kept.insert(slot.id, Kept { slot, life });
+        self.kept.insert(slot.id, Kept::new(slot, life));
         self
     }
 
@@ -88,11 +88,16 @@ impl Bench {
 }
 
 fn started(ready: bool) -> Life {
-    Life::Started { process: process(), port: Some(1), at: NOW, ready }
+    Life::Started { at: NOW, ready }
 }
 
 fn alive(health: Health) -> Seen {
-    Seen { tree: vec![process()], ended: None, health, on_driver: Vec::new() }
+    Seen { tree: TreeSeen::Alive(process()), ended: None, health, on_driver: Vec::new() }
+}
+
+/// Nobody is left, and the driver agrees.
+fn nobody() -> Seen {
+    Seen { tree: TreeSeen::Empty, ..Seen::default() }
 }
 
 const RUN: DesiredAction = DesiredAction::Run;
@@ -142,17 +147,19 @@ fn a_stop_asks_then_forces_then_waits_for_the_driver() {
 
     bench = bench.keep(wanted.clone(), Life::Ending { since: NOW, killed: true, why: End::Asked });
     assert_eq!(bench.actions(), vec![Action::Kill(id(1))], "n10: a tree may grow while it is felled");
-    bench.now = NOW.after(Span::from_secs(60));
+    bench.now = NOW.after(Span::from_secs(69));
+    assert_eq!(bench.actions(), vec![Action::Kill(id(1))], "a minute of force");
+    bench.now = NOW.after(Span::from_secs(70));
     assert_eq!(bench.actions(), vec![Action::GiveUp(id(1))], "n10: unkillable");
 
-    bench = bench.see(1, Seen::default());
+    bench = bench.see(1, nobody());
     assert_eq!(bench.actions(), vec![Action::TreeGone(id(1), End::Asked)]);
     let since = bench.now;
     bench = bench.keep(wanted, Life::TreeGone { since, why: End::Asked });
     let on_driver = vec![DeviceUuid::new("GPU-a").unwrap()];
-    bench = bench.see(1, Seen { on_driver, ..Seen::default() });
+    bench = bench.see(1, Seen { on_driver, ..nobody() });
     assert_eq!(bench.actions(), vec![], "r6: the driver still lists a pid: not yet proof");
-    bench = bench.see(1, Seen::default());
+    bench = bench.see(1, nobody());
     assert_eq!(bench.actions(), vec![Action::Gone(id(1))]);
 }
 
@@ -163,7 +170,7 @@ fn what_ended_by_itself_is_felled_whole_and_told() {
     let crash = End::Failed(FailureReason::Crashed);
     let orphaned = Seen { ended: Some(crash), ..alive(Health::Ready) };
     assert_eq!(bench.clone().see(1, orphaned).actions(), vec![Action::Term(id(1), crash)], "its children live on");
-    let gone = Seen { ended: Some(End::Exited(0)), ..Seen::default() };
+    let gone = Seen { ended: Some(End::Exited(0)), ..nobody() };
     assert_eq!(bench.clone().see(1, gone).actions(), vec![Action::TreeGone(id(1), End::Exited(0))]);
     let hung = alive(Health::Failed(FailureReason::NeverReady));
     assert_eq!(bench.see(1, hung).actions(), vec![Action::Term(id(1), End::Failed(FailureReason::NeverReady))]);
@@ -215,4 +222,33 @@ fn a_newer_generation_waits_for_the_end_of_the_older_and_an_older_one_is_ignored
 fn a_slot_that_nobody_has_on_record_is_looked_for() {
     let bench = Bench::new(vec![slot(1, STOP, "GPU-a", 40)]);
     assert_eq!(bench.actions(), vec![Action::LookFor(Box::new(slot(1, STOP, "GPU-a", 40)))]);
+}
+
+#[test]
+fn n3_what_an_agent_planned_and_did_not_live_to_note_is_found_or_was_never_started() {
+    let wanted = slot(1, RUN, "GPU-a", 40);
+    let bench = Bench::new(vec![wanted.clone()]).keep(wanted.clone(), Life::Planned);
+    let found = bench.clone().see(1, alive(Health::Pending));
+    assert_eq!(found.actions(), vec![Action::Found(id(1), process())]);
+    assert_eq!(bench.see(1, nobody()).actions(), vec![Action::Forget(id(1))], "and the next round starts it");
+    let stopped = Bench::new(vec![slot(1, STOP, "GPU-a", 40)]).keep(wanted, Life::Planned).see(1, nobody());
+    assert_eq!(stopped.actions(), vec![Action::TreeGone(id(1), End::Asked)]);
+}
+
+#[test]
+fn r8_of_a_tree_that_nobody_can_look_into_nothing_is_concluded() {
+    let wanted = slot(1, STOP, "GPU-a", 40);
+    let unknown =
+        || Seen { tree: TreeSeen::Unknown, health: Health::Failed(FailureReason::Crashed), ..Seen::default() };
+    let long_ago = Timestamp::from_millis(1);
+    for life in [
+        Life::Planned,
+        started(true),
+        Life::Ending { since: long_ago, killed: true, why: End::Asked },
+        Life::TreeGone { since: long_ago, why: End::Asked },
+        Life::GivenUp,
+    ] {
+        let bench = Bench::new(vec![wanted.clone()]).keep(wanted.clone(), life.clone()).see(1, unknown());
+        assert_eq!(bench.actions(), vec![], "{life:?}");
+    }
 }

@@ -76,11 +76,11 @@ fn r6_a_process_comes_and_goes_and_its_memory_with_it() {
     let seen = rig.look(Detail::Usage);
     let a = gpu(&seen, "GPU-a");
     assert_eq!((a.memory.used, a.taken), (Bytes::gib(20), at(2)));
-    assert!(!a.processes.is_clear_of(&[process.pid()]));
-    assert!(gpu(&seen, "GPU-b").processes.is_clear_of(&[process.pid()]));
+    assert!(!a.processes.is_clear_of(&[process.pid()].into()));
+    assert!(gpu(&seen, "GPU-b").processes.is_clear_of(&[process.pid()].into()));
     process.kill();
     until("the memory is back", || gpu(&rig.look(Detail::Usage), "GPU-a").memory.used == Bytes::ZERO);
-    assert!(gpu(&rig.look(Detail::Usage), "GPU-a").processes.is_clear_of(&[process.pid()]));
+    assert!(gpu(&rig.look(Detail::Usage), "GPU-a").processes.is_clear_of(&[process.pid()].into()));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn r6_a_list_that_cannot_be_read_is_no_proof() {
     let seen = rig.full();
     let a = gpu(&seen, "GPU-a");
     assert_eq!((a.health, &a.processes), (GpuHealth::Ok, &ProcessesSeen::Unknown));
-    assert!(!a.processes.is_clear_of(&[1]));
+    assert!(!a.processes.is_clear_of(&[1].into()));
 }
 
 #[test]

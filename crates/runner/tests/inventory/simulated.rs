@@ -35,10 +35,10 @@ fn a_process_occupies_a_simulated_gpu_while_it_lives() {
     gpus.occupy(process.pid(), &uuid("GPU-sim-0"), Bytes::gib(30));
     let seen = gpus.look(at(1));
     assert_eq!((seen.gpus[0].memory.used, seen.gpus[1].memory.used), (Bytes::gib(31), Bytes::ZERO));
-    assert!(!seen.gpus[0].processes.is_clear_of(&[process.pid()]));
+    assert!(!seen.gpus[0].processes.is_clear_of(&[process.pid()].into()));
     process.kill();
     until("the memory is back", || gpus.look(at(2)).gpus[0].memory.used == Bytes::gib(1));
-    assert!(gpus.look(at(3)).gpus[0].processes.is_clear_of(&[process.pid()]));
+    assert!(gpus.look(at(3)).gpus[0].processes.is_clear_of(&[process.pid()].into()));
 }
 
 #[test]

@@ -10,12 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use berth_domain::{
-    Arg, Bytes, DesiredAction, DesiredSlot, Generation, Millicores, ModelName, RunnerId, RuntimeName, SlotId, Span,
-    Timestamp,
+    Arg, Bytes, DesiredAction, DesiredSlot, Generation, Millicores, ModelName, RunnerId, RuntimeName, SlotId,
 };
 use berth_runner::process::{
-    Depth, LogDir, LogLimits, Process, ProcessId, ProcessTable, Progress, SlotLog, SlotMark, SpawnOptions, Spawner,
-    StopLimits, Stopping, Tree, trampoline,
+    Depth, LogDir, LogLimits, Process, ProcessId, ProcessTable, SlotLog, SlotMark, SpawnOptions, Spawner, Tree,
+    trampoline,
 };
 use berth_runner::runtime::{Launch, Runtime, RuntimeConfig, Surroundings, render};
 
@@ -182,13 +181,19 @@ pub(crate) fn look(tree: &mut Tree) -> Vec<u32> {
     found.iter().map(|process| process.pid).collect()
 }
 
-/// Ends a tree, with little patience.
-pub(crate) fn stop(tree: Tree, grace_ms: u64) -> Progress {
-    let limits = StopLimits { grace: Span::from_millis(grace_ms), unkillable_after: Span::from_millis(20_000) };
-    let begun = Timestamp::from_millis(0);
-    let mut stopping = Stopping::begin(tree, limits, begun);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(stopping.finish(begun)).unwrap()
+/// Ends a tree as the agent does: asks once, then forces at every look until nobody is left.
+pub(crate) fn stop(mut tree: Tree, grace_ms: u64) {
+    let begun = Instant::now();
+    let mut left = look(&mut tree);
+    tree.term();
+    while !left.is_empty() {
+        assert!(begun.elapsed() < PATIENCE, "{left:?} cannot be ended");
+        if begun.elapsed() >= Duration::from_millis(grace_ms) {
+            tree.kill();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        left = look(&mut tree);
+    }
 }
 
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {

@@ -1,0 +1,56 @@
+//! Asking slots whether they answer. Each question is a task of its own: a slot that hangs holds up nobody else.
+
+use std::time::Duration;
+
+use berth_domain::{FailureReason, Generation, SlotId, Timestamp};
+use tokio::task::JoinSet;
+
+use super::{Agent, now};
+use crate::process::{HealthChange, HealthState, Probed, probe};
+use crate::reconcile::Health;
+
+/// How long one question may take.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Questions under way: of which start of which slot, and what came of it.
+pub(super) type Probes = JoinSet<(SlotId, Generation, Probed)>;
+
+impl Agent {
+    /// Asks those whose turn it is, and notes what time alone has changed.
+    pub(super) fn ask_for_health(&mut self, at: Timestamp) {
+        for (id, live) in &mut self.live {
+            let (Some(checks), Some(launch)) = (&mut live.checks, &live.launch) else { continue };
+            if let Some(change) = checks.tick(at) {
+                live.health = health_of(change);
+            }
+            if live.is_asked {
+                continue;
+            }
+            if let Some(path) = checks.due(at) {
+                let (id, generation, address) = (*id, launch.generation, launch.probe);
+                live.is_asked = true;
+                self.probes.spawn(async move { (id, generation, probe(address, &path, TIMEOUT).await) });
+            }
+        }
+    }
+
+    /// Takes an answer. One about an earlier start of the slot says nothing of this one.
+    pub(super) fn note_health(&mut self, id: SlotId, generation: Generation, probed: Probed) {
+        let Some(live) = self.live.get_mut(&id) else { return };
+        if live.launch.as_ref().is_none_or(|launch| launch.generation != generation) {
+            return;
+        }
+        live.is_asked = false;
+        if let Some(change) = live.checks.as_mut().and_then(|checks| HealthState::observe(checks, now(), probed)) {
+            live.health = health_of(change);
+        }
+    }
+}
+
+fn health_of(change: HealthChange) -> Health {
+    match change {
+        HealthChange::Ready => Health::Ready,
+        HealthChange::NeverReady => Health::Failed(FailureReason::NeverReady),
+        HealthChange::Dead => Health::Failed(FailureReason::Crashed),
+    }
+}
