@@ -59,8 +59,8 @@ pub use problem::{PROBLEM_MEDIA_TYPE, Problem};
 pub use queue::{Demand, DemandNeed, QueueEntry};
 pub use reason::Reason;
 pub use report::{
-    GpuHealth, Host, ReportAnswer, ReportRequest, ReportedClaim, ReportedEvidence, ReportedGpu, ReportedMemory,
-    ReportedSlot, ReportedSlotState,
+    Closeness, ComputeMode, GpuHealth, GpuLink, GpuTelemetry, Host, ReportAnswer, ReportRequest, ReportedClaim,
+    ReportedEvidence, ReportedGpu, ReportedMemory, ReportedSlot, ReportedSlotState,
 };
 pub use runner::{DrainQuery, ForgetRequest, Runner, RunnerAdmission, RunnerState};
 pub use slot::{ForceReleaseRequest, GpuAllocation, Slot, SlotGpu, SlotQuery};

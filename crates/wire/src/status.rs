@@ -4,7 +4,7 @@ use berth_domain::{BootId, Bytes, DeviceUuid, GpuName, Incarnation, MachineId, R
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::report::{GpuHealth, Host, ReportedSlot};
+use crate::report::{GpuHealth, GpuLink, GpuTelemetry, Host, ReportedSlot};
 use crate::{DeviceState, MemoryBalance, RunnerState, Time, schema};
 
 /// What a runner last reported.
@@ -40,6 +40,9 @@ pub struct RunnerStatus {
     pub host: Host,
     /// Its physical GPUs by index.
     pub gpus: Vec<StatusGpu>,
+    /// How they are joined, as far as the driver says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<GpuLink>,
     /// The slots that it knows of.
     pub slots: Vec<ReportedSlot>,
 }
@@ -76,6 +79,9 @@ pub struct StatusGpu {
     pub parent_uuid: Option<DeviceUuid>,
     /// What the driver says of it.
     pub health: GpuHealth,
+    /// How it was doing.
+    #[serde(default)]
+    pub telemetry: GpuTelemetry,
     /// Its ledger; absent for a device that belongs to another machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ledger: Option<MemoryBalance>,

@@ -12,7 +12,7 @@ use super::App;
 use super::body::{Json, LargeJson, Named, Query};
 use super::problem::Failure;
 use crate::clock;
-use crate::views::LastReport;
+use crate::views::{Aside, LastReport};
 use crate::writer::Unavailable;
 
 /// Report what a runner has
@@ -29,22 +29,27 @@ pub(super) async fn report(
     Named(runner): Named<RunnerId>,
     LargeJson(request): LargeJson<ReportRequest>,
 ) -> Result<Json<wire::ReportAnswer>, Failure> {
-    let utilization = Arc::new(utilization(&request));
+    let aside = Arc::new(aside(&request));
     let report = Arc::new(request.into_report(runner.clone())?);
     let command = Command::Report(Box::new((*report).clone()));
     let (answer, revision) = app.writer.carry_out_and_read(command, |state, answer| (answer, state.revision())).await?;
     let Answer::Reported { incarnation } = answer? else { return Err(Unavailable::Stopping.into()) };
-    app.views.note_report(runner, LastReport { received: clock::now(), report, utilization });
+    app.views.note_report(runner, LastReport { received: clock::now(), report, aside });
     let cluster_id = app.views.cluster().ok_or(Unavailable::Stopping)?;
     Ok(Json(wire::ReportAnswer { cluster_id, epoch: app.views.epoch(), revision, incarnation }))
 }
 
-fn utilization(request: &ReportRequest) -> Vec<(DeviceUuid, u8)> {
-    let one = |gpu: &wire::ReportedGpu| {
-        let percent = u8::try_from(gpu.utilization_percent?.min(100)).ok()?;
-        Some((DeviceUuid::physical(&gpu.uuid).ok()?, percent))
+/// What is shown to people and decides nothing.
+fn aside(request: &ReportRequest) -> Aside {
+    let gpu = |gpu: &wire::ReportedGpu| {
+        let percent = gpu.utilization_percent.map(|percent| percent.min(100));
+        Some((DeviceUuid::physical(&gpu.uuid).ok()?, (percent, gpu.telemetry.clone())))
     };
-    request.gpus.iter().filter_map(one).collect()
+    Aside {
+        gpus: request.gpus.iter().filter_map(gpu).collect(),
+        links: request.links.clone(),
+        pids: request.slots.iter().filter_map(|slot| Some((slot.id, slot.pid?))).collect(),
+    }
 }
 
 /// What a runner should run

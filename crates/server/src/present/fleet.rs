@@ -156,14 +156,15 @@ pub fn status(
         version: report.version.to_string(),
         host: report.host.into(),
         gpus,
-        slots: report.slots.iter().map(reported_slot).collect(),
+        links: last.aside.links.clone(),
+        slots: report.slots.iter().map(|slot| reported_slot(slot, last)).collect(),
     }
 }
 
 fn status_gpu(view: &RunnerView, last: &LastReport, gpu: &GpuReport, ledger: Option<&DeviceView>) -> wire::StatusGpu {
     let disputed = view.disputed.contains(&gpu.uuid);
     let ledger = ledger.filter(|_| !disputed);
-    let busy = last.utilization.iter().find(|(uuid, _)| *uuid == gpu.uuid).map(|(_, percent)| u32::from(*percent));
+    let (busy, telemetry) = last.aside.gpus.get(&gpu.uuid).cloned().unwrap_or_default();
     wire::StatusGpu {
         uuid: gpu.uuid.clone(),
         index: gpu.index,
@@ -175,12 +176,13 @@ fn status_gpu(view: &RunnerView, last: &LastReport, gpu: &GpuReport, ledger: Opt
         utilization_percent: busy,
         parent_uuid: gpu.parent.clone(),
         health: gpu.health.into(),
+        telemetry,
         ledger: ledger.map(|device| memory(device.balance)),
         state: ledger.map_or(wire::DeviceState::Disputed, device_state),
     }
 }
 
-fn reported_slot(slot: &SlotReport) -> wire::ReportedSlot {
+fn reported_slot(slot: &SlotReport, last: &LastReport) -> wire::ReportedSlot {
     use wire::ReportedSlotState as State;
     let (state, exit_code, reason, evidence) = match &slot.state {
         ReportedState::Starting => (State::Starting, None, None, None),
@@ -200,7 +202,7 @@ fn reported_slot(slot: &SlotReport) -> wire::ReportedSlot {
         model: slot.model.clone(),
         state,
         endpoint: slot.endpoint.clone(),
-        pid: None,
+        pid: last.aside.pids.get(&slot.id).copied(),
         claims: slot
             .claims
             .iter()

@@ -15,6 +15,7 @@ pub mod stream;
 pub mod tally;
 pub mod waiters;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -23,6 +24,7 @@ use berth_core::view::{DeviceView, HostView, ModelView, RunnerView, SlotView, Wo
 use berth_domain::{
     ClusterId, DeviceUuid, Epoch, MachineId, ModelName, Revision, RunnerId, RunnerReport, SlotId, Timestamp, WorkloadId,
 };
+use berth_wire as wire;
 use parking_lot::{Mutex, RwLock};
 
 use history::History;
@@ -50,8 +52,19 @@ pub struct LastReport {
     pub received: Timestamp,
     /// What it said.
     pub report: Arc<RunnerReport>,
-    /// How busy each GPU was, by UUID and percent: shown, and of no consequence.
-    pub utilization: Arc<Vec<(DeviceUuid, u8)>>,
+    /// What it said beside that.
+    pub aside: Arc<Aside>,
+}
+
+/// What agents say that is shown, and of no consequence.
+#[derive(Clone, Debug, Default)]
+pub struct Aside {
+    /// How busy each GPU was, in percent, and how it was doing.
+    pub gpus: BTreeMap<DeviceUuid, (Option<u32>, wire::GpuTelemetry)>,
+    /// How GPUs are joined.
+    pub links: Vec<wire::GpuLink>,
+    /// The first process of each slot.
+    pub pids: BTreeMap<SlotId, u32>,
 }
 
 /// Everything that is published.

@@ -2,6 +2,7 @@
 //! default.
 
 mod taken;
+mod telemetry;
 mod told;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::schema;
+
+pub use telemetry::{Closeness, ComputeMode, GpuLink, GpuTelemetry};
 
 /// One report of one agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -62,6 +65,9 @@ pub struct ReportRequest {
     /// Its GPUs, replicas and all.
     #[serde(default)]
     pub gpus: Vec<ReportedGpu>,
+    /// How its GPUs are joined, as far as the driver says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<GpuLink>,
     /// The slots that it knows of.
     #[serde(default)]
     pub slots: Vec<ReportedSlot>,
@@ -119,6 +125,9 @@ pub struct ReportedGpu {
     /// What the driver says of it.
     #[serde(default)]
     pub health: GpuHealth,
+    /// How it is doing.
+    #[serde(default)]
+    pub telemetry: GpuTelemetry,
 }
 
 /// What the driver says of a GPU.

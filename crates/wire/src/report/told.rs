@@ -3,7 +3,8 @@
 use berth_domain::{GpuReport, ReportedState, RunnerReport, SlotReport};
 
 use super::{
-    ReportRequest, ReportedClaim, ReportedEvidence, ReportedGpu, ReportedMemory, ReportedSlot, ReportedSlotState,
+    GpuTelemetry, ReportRequest, ReportedClaim, ReportedEvidence, ReportedGpu, ReportedMemory, ReportedSlot,
+    ReportedSlotState,
 };
 
 impl From<RunnerReport> for ReportRequest {
@@ -21,6 +22,7 @@ impl From<RunnerReport> for ReportRequest {
             runtimes: report.runtimes,
             host: report.host.into(),
             gpus: report.gpus.into_iter().map(ReportedGpu::from).collect(),
+            links: Vec::new(),
             slots: report.slots.into_iter().map(ReportedSlot::from).collect(),
         }
     }
@@ -38,6 +40,7 @@ impl From<GpuReport> for ReportedGpu {
             utilization_percent: None,
             parent_uuid: gpu.parent.map(|uuid| uuid.to_string()),
             health: gpu.health.into(),
+            telemetry: GpuTelemetry::default(),
         }
     }
 }

@@ -58,7 +58,7 @@ pub(crate) fn runner(row: &Runner, status: Option<&RunnerStatus>, look: Look) ->
 }
 
 fn reported(status: &RunnerStatus, look: Look) -> String {
-    let head = [">GPU", "UUID", "NAME", "HEALTH", "STATE", ">TOTAL", ">USED", ">BUSY", ">FREE TO PLACE"];
+    let head = [">GPU", "UUID", "NAME", "HEALTH", "STATE", ">TOTAL", ">USED", ">BUSY", ">HEAT", ">FREE TO PLACE"];
     let mut table = Table::new(&head, "it reports no GPU");
     for gpu in &status.gpus {
         let health = serde_json::to_value(gpu.health).ok();
@@ -72,6 +72,7 @@ fn reported(status: &RunnerStatus, look: Look) -> String {
             (&gpu.memory_total_bytes).into(),
             (&gpu.memory_used_bytes).into(),
             or_dash(gpu.utilization_percent.map(|percent| format!("{percent} %")).as_ref()),
+            or_dash(gpu.telemetry.temperature_celsius.map(|celsius| format!("{celsius} C")).as_ref()),
             or_dash(gpu.ledger.map(|ledger| ledger.free_bytes).as_ref()),
         ]);
     }

@@ -323,9 +323,11 @@ fn runners_are_listed() {
             utilization_percent: Some(37),
             parent_uuid: None,
             health: wire::GpuHealth::Ok,
+            telemetry: wire::GpuTelemetry { temperature_celsius: Some(54), ..wire::GpuTelemetry::default() },
             ledger: Some(gib([80, 60, 0, 0, 1, 19])),
             state: wire::DeviceState::Open,
         }],
+        links: vec![],
         slots: vec![],
     };
     insta::assert_snapshot!("runner", fleet::runner(&runner(), Some(&status), LOOK));
