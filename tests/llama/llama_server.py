@@ -1,0 +1,37 @@
+"""A real llama.cpp server on the CPU, started like `llama-server`: the one inside the package xllamacpp.
+
+    python llama_server.py --host 127.0.0.1 --port 8080 --model FILE [--alias NAME] [--ctx-size N] [--parallel N]
+"""
+
+import argparse
+import signal
+import sys
+
+import xllamacpp
+
+words = argparse.ArgumentParser()
+words.add_argument("--host", default="127.0.0.1")
+words.add_argument("--port", type=int, required=True)
+words.add_argument("--model", required=True)
+words.add_argument("--alias", default="")
+words.add_argument("--ctx-size", type=int, default=512)
+words.add_argument("--parallel", type=int, default=1)
+words.add_argument("--n-gpu-layers", type=int, default=0)
+said = words.parse_args()
+
+params = xllamacpp.CommonParams()
+params.model.path = said.model
+params.hostnames = [said.host]
+params.port = said.port
+params.model_alias = {said.alias} if said.alias else set()
+params.n_ctx = said.ctx_size
+params.n_parallel = said.parallel
+params.n_gpu_layers = said.n_gpu_layers
+params.warmup = False
+params.fit_params = False
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+server = xllamacpp.Server(params)
+print("llama.cpp serves at", server.listening_address, flush=True)
+while True:
+    signal.pause()
