@@ -10,6 +10,7 @@ use anyhow::{Context, ensure};
 use berth_benches::service::child::{Process, Role, run_if_child};
 use berth_benches::service::fleet::{Runner, put_model, register};
 use berth_benches::service::http::Connection;
+use berth_benches::service::lines::{Lines, ms};
 use berth_benches::service::load::{self, Load, Request};
 use berth_benches::service::past;
 use serde_json::json;
@@ -29,36 +30,6 @@ fn main() -> anyhow::Result<()> {
     })?;
     lines.end();
     Ok(())
-}
-
-/// What is printed, row by row.
-#[derive(Default)]
-struct Lines {
-    missed: usize,
-}
-
-impl Lines {
-    #[expect(clippy::print_stdout, reason = "a benchmark prints")]
-    fn put(&mut self, what: &str, value: &str, goal: Option<(&str, bool)>) {
-        let verdict = match goal {
-            Some((goal, true)) => format!("ok      {goal}"),
-            Some((goal, false)) => {
-                self.missed += 1;
-                format!("MISSED  {goal}")
-            }
-            None => String::new(),
-        };
-        println!("{what:64}  {value:>44}  {verdict}");
-    }
-
-    #[expect(clippy::print_stdout, reason = "a benchmark prints")]
-    fn end(&self) {
-        println!("{} goals missed", self.missed);
-    }
-}
-
-fn ms(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
 }
 
 fn told(load: &Load) -> String {

@@ -97,16 +97,26 @@ impl Process {
 
     /// The CPU time that it has used.
     pub fn cpu(&self) -> anyhow::Result<Duration> {
-        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        let rest = text.rsplit_once(')').context("no stat")?.1;
-        let ticks: u64 = rest.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-        Ok(Duration::from_millis(ticks * 10))
+        cpu_of(self.child.id())
     }
 
     /// Its resident memory in MiB.
     pub fn resident_mib(&self) -> anyhow::Result<u64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = text.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
-        Ok(line.split_whitespace().nth(1).context("no number")?.parse::<u64>()? / 1024)
+        resident_mib_of(self.child.id())
     }
+}
+
+/// The CPU time that a process has used.
+pub(super) fn cpu_of(pid: u32) -> anyhow::Result<Duration> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let rest = text.rsplit_once(')').context("no stat")?.1;
+    let ticks: u64 = rest.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    Ok(Duration::from_millis(ticks * 10))
+}
+
+/// The resident memory of a process in MiB.
+pub(super) fn resident_mib_of(pid: u32) -> anyhow::Result<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = text.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
+    Ok(line.split_whitespace().nth(1).context("no number")?.parse::<u64>()? / 1024)
 }
