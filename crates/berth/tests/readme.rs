@@ -1,9 +1,12 @@
 //! What the README shows is what happens.
-#![expect(clippy::unwrap_used, reason = "a test that cannot read the README has failed")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
-use std::io::{BufRead, BufReader};
+mod common;
+
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
+
+use common::Dev;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -41,64 +44,46 @@ fn commands() -> Vec<String> {
         .collect()
 }
 
-/// Everything on this machine, ended with the test.
-struct Dev {
-    child: Child,
-    url: String,
-    _data: tempfile::TempDir,
-}
-
-impl Dev {
-    fn start() -> Self {
-        let data = tempfile::tempdir().unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_berth"))
-            .args(["dev", "--listen", "127.0.0.1:0", "--data-dir"])
-            .arg(data.path())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let url = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap().to_owned();
-        Self { child, url, _data: data }
-    }
-}
-
-impl Drop for Dev {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// The block of shell lines that has this one in it, as a shell in the repository would run it.
+fn block_with(line: &str) -> String {
+    blocks("sh").into_iter().find(|block| block.contains(line)).unwrap_or_else(|| panic!("the README lost {line}"))
 }
 
 #[test]
-fn every_command_works() {
-    let commands = commands();
-    assert!(commands.len() >= 7, "the README lost its commands: {commands:?}");
-    let mut dev = None;
-    let mut said = String::new();
-    for command in commands {
-        let words = command.strip_prefix("cargo run --release -- ").or(command.strip_prefix("target/release/berth "));
-        match words {
-            Some("dev") => dev = Some(Dev::start()),
-            Some(words) => {
-                let mut shell = shell(words);
-                if let Some(dev) = &dev {
-                    shell.env("BERTH_SERVER", &dev.url);
-                }
-                let output = shell.output().unwrap();
-                said = String::from_utf8_lossy(&output.stdout).into_owned();
-                assert!(output.status.success(), "{command}: {said}{}", String::from_utf8_lossy(&output.stderr));
-                if words == "ledger" {
-                    let shown = blocks("text").into_iter().find(|block| block.contains("GPU-dev-1-0")).unwrap();
-                    assert!(said.contains(&shown), "the README shows\n{shown}\nbut it says\n{said}");
-                }
-            }
-            // It runs this test; running it from here would never end.
-            None => assert_eq!(command, "tests/run"),
-        }
-    }
-    assert!(!said.is_empty(), "nothing was said");
+fn every_command_is_one_that_is_run_here() {
+    let known = [
+        "cargo run --release -- dev",
+        "tests/run",
+        "cargo run --release -- scenario --explain docs/examples/five-jobs.toml",
+    ];
+    let session = block_with("berth submit chat");
+    let others: Vec<String> = commands().into_iter().filter(|command| !session.contains(command.as_str())).collect();
+    assert_eq!(others, known);
+}
+
+#[test]
+fn the_quick_start_works_from_submit_to_eviction() {
+    let dev = Dev::start();
+    dev.until(&["runners"], |runners| runners.as_array().is_some_and(|list| list.len() == 2));
+    let session = block_with("berth submit chat");
+    let (setting, session) = session.split_once('\n').unwrap();
+    assert_eq!(setting, "export PATH=\"$PWD/target/release:$PATH\"");
+    let program = Path::new(env!("CARGO_BIN_EXE_berth")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    let output = Command::new("sh")
+        .args(["-e", "-u", "-c", session])
+        .env("PATH", path)
+        .env("BERTH_SERVER", &dev.url)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let shown = blocks("text").into_iter().find(|block| block.contains("GPU-dev-1-0")).unwrap();
+    assert!(said.contains(&shown), "the README shows\n{shown}\nbut it says\n{said}");
+    assert!(said.contains("waiting (full_now)") && said.contains("60 GiB needed"), "it explains why: {said}");
+    let models: Vec<String> =
+        dev.json(&["slots"]).as_array().unwrap().iter().map(|slot| slot["model"].to_string()).collect();
+    assert_eq!(models, ["\"vision\""; 4], "chat was evicted for the fourth: {said}");
 }
 
 #[test]

@@ -87,20 +87,30 @@ impl Submit {
         let request = self.request()?;
         let deadline = self.wait.map(|wait| now().after(wait.0));
         let first = deadline.map(left);
-        let mut answer = session.client.ask(&routes::submit(&request, self.key.as_deref(), first)).await?;
-        while let Some(deadline) = deadline.filter(|deadline| now() < *deadline && !is_settled(&answer.body)) {
-            answer = follow(session, &answer, deadline).await?;
-        }
-        session.print_answer(&answer, render::work::workload)?;
-        Ok(match answer.body.state {
-            WorkloadState::Failed | WorkloadState::Cancelled | WorkloadState::Expired => Ended::Badly,
-            WorkloadState::Queued | WorkloadState::Assigned if deadline.is_some() => {
-                session.note("still waiting: it stays queued; `berth explain` says why, `berth cancel` takes it back");
-                Ended::InVain
-            }
-            _ => Ended::Well,
-        })
+        let answer = session.client.ask(&routes::submit(&request, self.key.as_deref(), first)).await?;
+        until_settled(session, answer, deadline).await
     }
+}
+
+/// Waits until a workload runs or has ended, if that is wanted, and prints it.
+async fn until_settled(
+    session: &Session,
+    mut answer: Answer<Workload>,
+    deadline: Option<Timestamp>,
+) -> Result<Ended, Failure> {
+    while let Some(deadline) = deadline.filter(|deadline| now() < *deadline && !is_settled(&answer.body)) {
+        let wait = WaitQuery { wait: Some(left(deadline)), after: Some(answer.body.revision) };
+        answer = session.client.ask(&routes::workload(answer.body.id, wait)).await?;
+    }
+    session.print_answer(&answer, render::work::workload)?;
+    Ok(match answer.body.state {
+        WorkloadState::Failed | WorkloadState::Cancelled | WorkloadState::Expired => Ended::Badly,
+        WorkloadState::Queued | WorkloadState::Assigned if deadline.is_some() => {
+            session.note("still waiting: it stays queued; `berth explain` says why, `berth cancel` takes it back");
+            Ended::InVain
+        }
+        _ => Ended::Well,
+    })
 }
 
 fn is_settled(workload: &Workload) -> bool {
@@ -111,24 +121,19 @@ fn left(deadline: Timestamp) -> TimeSpan {
     TimeSpan(deadline.since(now()).min(LONGEST_POLL))
 }
 
-async fn follow(
-    session: &Session,
-    answer: &Answer<Workload>,
-    deadline: Timestamp,
-) -> Result<Answer<Workload>, Failure> {
-    let wait = WaitQuery { wait: Some(left(deadline)), after: Some(answer.body.revision) };
-    Ok(session.client.ask(&routes::workload(answer.body.id, wait)).await?)
-}
-
 /// List workloads, or look at one
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  berth workloads --state queued\n  berth workloads 01932c07-3a5b-7cc2-b7d1-58a1f7f4a921"
+    after_help = "Exit status: with --wait, 6 if it still waits then.\n\nExamples:\n  berth workloads --state queued\n  \
+        berth workloads 01932c07-3a5b-7cc2-b7d1-58a1f7f4a921 --wait 30s"
 )]
 pub(crate) struct Workloads {
     /// Only this one, with everything about it
     #[arg(value_parser = workload_id)]
     id: Option<WorkloadId>,
+    /// How long to wait until that one runs or has ended
+    #[arg(long, value_name = "TIME", requires = "id")]
+    wait: Option<TimeSpan>,
     /// Only those in this state
     #[arg(long, value_parser = state)]
     state: Option<WorkloadState>,
@@ -151,8 +156,12 @@ fn state(word: &str) -> Result<WorkloadState, String> {
 impl Workloads {
     pub(crate) async fn run(self, session: &Session) -> Result<Ended, Failure> {
         if let Some(id) = self.id {
-            session.show(&routes::workload(id, WaitQuery::default()), render::work::workload).await?;
-            return Ok(Ended::Well);
+            let Some(wait) = self.wait else {
+                session.show(&routes::workload(id, WaitQuery::default()), render::work::workload).await?;
+                return Ok(Ended::Well);
+            };
+            let answer = session.client.ask(&routes::workload(id, WaitQuery::default())).await?;
+            return until_settled(session, answer, Some(now().after(wait.0))).await;
         }
         let filter = WorkloadFilter {
             state: self.state,
