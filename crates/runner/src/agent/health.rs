@@ -16,12 +16,14 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) type Probes = JoinSet<(SlotId, Generation, Probed)>;
 
 impl Agent {
-    /// Asks those whose turn it is, and notes what time alone has changed.
-    pub(super) fn ask_for_health(&mut self, at: Timestamp) {
+    /// Asks those whose turn it is, and notes what time alone has changed. Says whether it has changed anything.
+    pub(super) fn ask_for_health(&mut self, at: Timestamp) -> bool {
+        let mut changed = false;
         for (id, live) in &mut self.live {
             let (Some(checks), Some(launch)) = (&mut live.checks, &live.launch) else { continue };
             if let Some(change) = checks.tick(at) {
                 live.health = health_of(change);
+                changed = true;
             }
             if live.is_asked {
                 continue;
@@ -32,18 +34,19 @@ impl Agent {
                 self.probes.spawn(async move { (id, generation, probe(address, &path, TIMEOUT).await) });
             }
         }
+        changed
     }
 
-    /// Takes an answer. One about an earlier start of the slot says nothing of this one.
-    pub(super) fn note_health(&mut self, id: SlotId, generation: Generation, probed: Probed) {
-        let Some(live) = self.live.get_mut(&id) else { return };
+    /// Takes an answer, and says whether it has changed anything. One about an earlier start of the slot says nothing
+    /// of this one.
+    pub(super) fn note_health(&mut self, id: SlotId, generation: Generation, probed: Probed) -> bool {
+        let Some(live) = self.live.get_mut(&id) else { return false };
         if live.launch.as_ref().is_none_or(|launch| launch.generation != generation) {
-            return;
+            return false;
         }
         live.is_asked = false;
-        if let Some(change) = live.checks.as_mut().and_then(|checks| HealthState::observe(checks, now(), probed)) {
-            live.health = health_of(change);
-        }
+        let change = live.checks.as_mut().and_then(|checks| HealthState::observe(checks, now(), probed));
+        change.map(|change| live.health = health_of(change)).is_some()
     }
 }
 

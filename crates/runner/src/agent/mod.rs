@@ -41,8 +41,10 @@ use tell::Said;
 
 /// While something is changing, the machine is looked at this often.
 const SOON: Duration = Duration::from_millis(20);
-/// While nothing is, this often.
-const LATER: Duration = Duration::from_secs(1);
+/// While nothing is, this often: the end of a process is heard at once.
+const LATER: Duration = Duration::from_secs(5);
+/// How often what slots write is read.
+const CHORES: Duration = Duration::from_secs(1);
 /// How many rounds may follow each other at once; more would be a loop.
 const ROUNDS: usize = 16;
 
@@ -165,7 +167,7 @@ impl Agent {
             }
             is_fresh = false;
         }
-        self.speak(self.eyes.inventory().as_deref());
+        self.speak();
         Ok(())
     }
 
@@ -190,24 +192,35 @@ impl Agent {
         Ok(actions)
     }
 
-    /// Waits until there is something to do.
+    /// Waits until there is a reason to look at everything again. Meanwhile slots are asked for their health and their
+    /// logs are read: with many slots somebody's turn is always next, and none of it is a reason by itself.
     async fn wait(&mut self, stop: &mut watch::Receiver<bool>) -> Result<(), AgentError> {
         let changing = self.record.kept().values().any(|kept| !kept.is_at_rest());
-        let mut pause = if changing { SOON } else { LATER };
-        if let Some(next) = self.live.values().filter_map(Live::next_probe).min() {
-            pause = pause.min(Duration::from_millis(next.since(now()).millis().max(1)));
-        }
+        let until = Instant::now() + if changing { SOON } else { LATER };
         if changing {
             self.eyes.nudge();
         }
-        tokio::select! {
-            heard = self.link.hear() => self.take_in(heard)?,
-            Some(Ok((id, generation, probed))) = self.probes.join_next() => self.note_health(id, generation, probed),
-            () = self.somebody_ended.notified() => {}
-            () = tokio::time::sleep(pause) => {}
-            _ = stop.changed(), if !self.draining => {}
+        let mut next_chores = Instant::now() + CHORES;
+        loop {
+            let next_probe = self.live.values().filter_map(Live::next_probe).min();
+            let next_probe =
+                next_probe.map(|at| Instant::now() + Duration::from_millis(at.since(now()).millis().max(1)));
+            let wake = next_probe.into_iter().fold(until.min(next_chores), Instant::min);
+            let is_news = tokio::select! {
+                heard = self.link.hear() => { self.take_in(heard)?; true }
+                Some(Ok((id, generation, probed))) = self.probes.join_next() => self.note_health(id, generation, probed),
+                () = self.somebody_ended.notified() => true,
+                () = tokio::time::sleep_until(wake.into()) => self.ask_for_health(now()),
+                _ = stop.changed(), if !self.draining => true,
+            };
+            if Instant::now() >= next_chores {
+                next_chores = Instant::now() + CHORES;
+                self.read_logs();
+            }
+            if is_news || Instant::now() >= until || self.is_time_to_speak() {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// Takes in what the server said.

@@ -35,14 +35,18 @@ impl Agent {
         now: Timestamp,
     ) -> BTreeMap<SlotId, Seen> {
         self.ask_for_health(now);
+        self.read_logs();
         let mut all = BTreeMap::new();
         for (id, kept) in self.record.kept() {
             let Some(live) = self.live.get_mut(id) else { continue };
-            // A log that cannot be read is a log that is not shown.
-            drop(live.log.pump());
             all.insert(*id, look(kept, live, table, inventory));
         }
         all
+    }
+
+    /// Reads what slots wrote. A log that cannot be read is a log that is not shown.
+    pub(super) fn read_logs(&self) {
+        self.live.values().for_each(|live| drop(live.log.pump()));
     }
 }
 

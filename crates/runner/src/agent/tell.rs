@@ -63,18 +63,20 @@ impl Said {
 }
 
 impl Agent {
-    /// Reports if there is something to say, or if it was silent for long.
-    pub(super) fn speak(&mut self, inventory: Option<&Inventory>) {
-        let Some(inventory) = inventory else { return };
-        let new = Said::now(inventory);
+    /// Whether there is something to say, or it was silent for long. One report at a time.
+    pub(super) fn is_time_to_speak(&self) -> bool {
+        let inventory = self.eyes.inventory().filter(|_| !self.link.is_reporting());
         let report_every = Duration::from_millis(self.settings.report_every.millis());
-        if self.link.is_reporting() || !(self.news || self.said.is_old(&new, report_every)) {
-            return;
-        }
+        inventory.is_some_and(|seen| self.news || self.said.is_old(&Said::now(&seen), report_every))
+    }
+
+    /// Reports, if it is time.
+    pub(super) fn speak(&mut self) {
+        let Some(inventory) = self.eyes.inventory().filter(|_| self.is_time_to_speak()) else { return };
         self.news = false;
-        self.said = new;
+        self.said = Said::now(&inventory);
         let told = self.record.kept().values().filter(|kept| tells_why(&kept.life)).map(|kept| kept.slot.id).collect();
-        let report = self.report(inventory);
+        let report = self.report(&inventory);
         self.link.report(report, told);
     }
 
