@@ -100,6 +100,7 @@ fn welcome(url: &str, runners: usize) -> String {
          berth ledger                      every GPU as a bar\n  \
          berth submit vision --kind job    a slot of its own\n  \
          berth explain WORKLOAD            why a workload is where it is\n  \
+         berth logs WORKLOAD               what its slot wrote\n  \
          berth events -f                   what happens\n\n\
          {url}/docs describes the API. Ctrl-C ends everything.\n"
     )
@@ -171,6 +172,7 @@ pub(crate) fn demo_slot(args: &DemoSlot) -> anyhow::Result<()> {
             .route("/health", get(|| async { Json(json!({ "status": "ok" })) }))
             .route("/v1/chat/completions", post(completion));
         let listener = tokio::net::TcpListener::bind((IpAddr::from([127, 0, 0, 1]), args.port)).await?;
+        crate::print(&format!("serving {} on port {}\n", args.model, args.port))?;
         axum::serve(listener, router).await?;
         anyhow::Ok(())
     })

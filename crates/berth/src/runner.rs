@@ -41,6 +41,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let client = Client::builder(&config.agent.server)
         .token(token.transpose()?.map(Into::into))
         .ca(config.agent.ca.clone())
+        .apart()
         .build()?;
     let trampoline = vec![std::env::current_exe()?.into_os_string(), OsString::from("runner-exec")];
     let cgroups = config.agent.cgroup.as_deref().map(Cgroups::open).transpose().context("agent.cgroup")?;

@@ -31,6 +31,8 @@ fn the_quick_start_works_from_submit_to_eviction() {
     let endpoint = chat["slot"]["endpoint"].as_str().unwrap();
     assert!(ask(endpoint).contains("This is chat"), "the slot answers where the workload says");
     assert_eq!(dev.json(&["slots"]).as_array().unwrap().len(), 1);
+    let (_, written) = dev.berth(&["logs", chat["id"].as_str().unwrap()]);
+    assert!(written.starts_with("serving chat on port "), "{written}");
     let (_, bars) = dev.berth(&["ledger"]);
     assert!(bars.contains("held 45 GiB, free 35 GiB of 80 GiB"), "{bars}");
 

@@ -23,6 +23,7 @@ pub struct ClientBuilder {
     ca: Option<PathBuf>,
     timeout: Duration,
     retries: u32,
+    apart: bool,
 }
 
 impl ClientBuilder {
@@ -30,7 +31,14 @@ impl ClientBuilder {
     const CONNECT: Duration = Duration::from_secs(10);
 
     pub(crate) fn new(base: &str) -> Self {
-        Self { base: base.to_owned(), token: None, ca: None, timeout: Duration::from_secs(30), retries: 2 }
+        Self {
+            base: base.to_owned(),
+            token: None,
+            ca: None,
+            timeout: Duration::from_secs(30),
+            retries: 2,
+            apart: false,
+        }
     }
 
     /// Who asks.
@@ -57,6 +65,12 @@ impl ClientBuilder {
         Self { retries, ..self }
     }
 
+    /// Each request that is under way has a connection of its own: one that is held up holds up no other.
+    #[must_use]
+    pub fn apart(self) -> Self {
+        Self { apart: true, ..self }
+    }
+
     /// The client. Nothing is sent yet.
     pub fn build(self) -> Result<Client, ClientError> {
         install_crypto_provider();
@@ -66,6 +80,9 @@ impl ClientBuilder {
             .connect_timeout(Self::CONNECT.min(self.timeout))
             .redirect(redirect::Policy::none())
             .no_proxy();
+        if self.apart {
+            http = http.http1_only();
+        }
         if let Some(token) = &self.token {
             http = http.default_headers(authorization(token)?);
         }

@@ -25,9 +25,11 @@ mod route;
 pub mod routes;
 mod sse;
 mod transport;
+mod upload;
 
 pub use builder::{ClientBuilder, install_crypto_provider};
 pub use client::{Answer, Client, TextStream};
 pub use error::ClientError;
 pub use events::{EventStream, Received};
 pub use route::Route;
+pub use upload::Upload;

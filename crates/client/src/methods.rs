@@ -183,7 +183,7 @@ impl Client {
     }
 
     /// What a slot wrote.
-    pub async fn slot_logs(&self, id: SlotId, query: LogQuery) -> Result<TextStream, ClientError> {
+    pub async fn slot_logs(&self, id: SlotId, query: &LogQuery) -> Result<TextStream, ClientError> {
         let response = self.open(&routes::slot_logs(id, query), |request| request).await?;
         Ok(TextStream { response, url: self.base().to_owned() })
     }

@@ -5,8 +5,8 @@ use berth_wire::{
     AuditEntry, CompleteRequest, Decision, DecisionQuery, Demand, Desired, DesiredQuery, DeviceLedger, DrainQuery,
     EventQuery, Explanation, Fit, FitQuery, ForceReleaseRequest, ForgetRequest, Health, HeartbeatRequest, Ledger,
     LogLevel, LogQuery, Model, ModelRequest, NewToken, PageQuery, QueueEntry, Ready, ReportAnswer, ReportRequest,
-    Runner, RunnerStatus, Slot, SlotQuery, SubmitRequest, TimeSpan, Token, TokenId, TokenRequest, Version, WaitQuery,
-    Workload, WorkloadFilter,
+    RequestId, Runner, RunnerStatus, Slot, SlotQuery, SubmitRequest, TimeSpan, Token, TokenId, TokenRequest, Version,
+    WaitQuery, Workload, WorkloadFilter,
 };
 use serde::de::IgnoredAny;
 
@@ -156,6 +156,11 @@ pub fn desired(id: &RunnerId, query: DesiredQuery) -> Route<Desired> {
     Route::get(path!["runners", id.as_str(), "desired"]).query(&query).waiting(query.wait)
 }
 
+/// `POST /runners/{id}/requests/{request_id}`, whose body comes as it comes
+pub(crate) fn answer(id: &RunnerId, request: RequestId) -> Route<IgnoredAny> {
+    Route::post(path!["runners", id.as_str(), "requests", &request.to_string()])
+}
+
 /// `GET /scheduler/slots`
 #[must_use]
 pub fn slots(query: &SlotQuery) -> Route<Vec<Slot>> {
@@ -182,8 +187,8 @@ pub fn force_release(id: SlotId, request: &ForceReleaseRequest) -> Route<Ignored
 
 /// `GET /scheduler/slots/{id}/logs?follow`
 #[must_use]
-pub fn slot_logs(id: SlotId, query: LogQuery) -> Route<String> {
-    Route::get(path!["scheduler", "slots", &id.to_string(), "logs"]).query(&query).accept("text/plain")
+pub fn slot_logs(id: SlotId, query: &LogQuery) -> Route<String> {
+    Route::get(path!["scheduler", "slots", &id.to_string(), "logs"]).query(query).accept("text/plain")
 }
 
 /// `GET /scheduler/decisions`

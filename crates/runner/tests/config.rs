@@ -10,6 +10,7 @@ fn the_example_is_read_and_says_the_defaults() {
     let defaults = AgentConfig::default();
     let (example, default) = (format!("{:?}", config.agent), format!("{:?}", defaults.agent));
     assert_eq!(example.replace("Some(\"gpu-box-1\")", "None"), default);
+    assert_eq!(config.logs, defaults.logs);
     assert_eq!(settings.id.as_str(), "gpu-box-1");
     for name in ["whisper", "vllm", "ollama", "llama-server"] {
         assert!(runtimes.get(&name.parse().unwrap()).is_some(), "{name}");

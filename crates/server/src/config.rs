@@ -5,10 +5,13 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use berth_core::Settings;
 use berth_domain::{Bytes, Span};
 use serde::{Deserialize, Serialize};
+
+use crate::requests::Bounds;
 
 /// Everything an operator may choose.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -70,6 +73,14 @@ pub struct LimitsConfig {
     pub body_timeout: Span,
     /// The longest `wait` of a request.
     pub wait: Span,
+    /// How long an agent may take to answer a request of a reader: for a slot's log, say.
+    pub agent_answer: Span,
+    /// How many such requests may be open at one runner.
+    pub agent_requests: usize,
+    /// How many such requests may be open at all runners.
+    pub agent_requests_total: usize,
+    /// The most that is read of a slot's log before following it.
+    pub log: Bytes,
     /// How many connections there may be at once.
     pub connections: usize,
     /// How many requests a second one client may send.
@@ -88,11 +99,25 @@ impl Default for LimitsConfig {
             header_timeout: Span::from_secs(10),
             body_timeout: Span::from_secs(30),
             wait: Span::from_secs(60),
+            agent_answer: Span::from_secs(10),
+            agent_requests: 16,
+            agent_requests_total: 512,
+            log: Bytes::mib(64),
             connections: 8192,
             requests_per_second: 20_000,
             burst: 40_000,
             shutdown: Span::from_secs(10),
         }
+    }
+}
+
+impl LimitsConfig {
+    pub(crate) fn bounds(&self) -> Bounds {
+        Bounds { per_runner: self.agent_requests, total: self.agent_requests_total }
+    }
+
+    pub(crate) fn agent_patience(&self) -> Duration {
+        Duration::from_millis(self.agent_answer.millis())
     }
 }
 

@@ -14,6 +14,7 @@
 //! | [`engine`] | the step itself, apart from threads, sockets, files and clocks |
 //! | [`views`] | what is published: rows, waiters, decisions, events, numbers |
 //! | [`present`] | what the core shows, as what the API says |
+//! | [`requests`] | what agents are asked for beside their slots |
 //! | [`trust`] | tokens, rates, the audit log |
 //! | [`compact`] | snapshots, made beside the writer |
 //! | [`scribe`] | the log of decisions, written beside the writer |
@@ -27,6 +28,7 @@ pub mod engine;
 pub mod http;
 pub mod logging;
 pub mod present;
+pub mod requests;
 mod run;
 pub mod scribe;
 pub mod serve;

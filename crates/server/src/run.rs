@@ -17,6 +17,7 @@ use crate::config::{Config, JournalConfig};
 use crate::engine::{BootError, Engine, Recovery};
 use crate::http::{App, Tools, router};
 use crate::logging::LogLevel;
+use crate::requests::Requests;
 use crate::scribe::Scribe;
 use crate::serve;
 use crate::tls::{self, TlsError};
@@ -117,6 +118,7 @@ impl Server {
         let (stop, stopping) = watch::channel(false);
         let app = App::from(Tools {
             writer: writer.clone(),
+            requests: Requests::new(views.clone(), config.limits.bounds(), config.limits.agent_patience()),
             views,
             tokens,
             audit,

@@ -7,7 +7,7 @@ use berth_domain::{
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::{TimeSpan, schema};
+use crate::{AgentRequest, TimeSpan, schema};
 
 /// What one runner should make true. A slot that is not mentioned is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -112,24 +112,6 @@ impl From<DesiredSlot> for berth_domain::DesiredSlot {
             concurrency: slot.concurrency,
         }
     }
-}
-
-/// Something that the server would like an agent to do beside its slots.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct AgentRequest {
-    /// To be named in the answer.
-    pub id: String,
-    /// What is asked for.
-    #[schema(example = "logs")]
-    pub kind: String,
-    /// The slot that it is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<schema::SlotId>)]
-    pub slot_id: Option<SlotId>,
-    /// The model that it is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<schema::ModelName>)]
-    pub model: Option<ModelName>,
 }
 
 /// What an agent knows already, and how long it waits for more.

@@ -32,6 +32,7 @@ mod problem;
 mod queue;
 mod reason;
 mod report;
+mod request;
 mod runner;
 pub mod schema;
 mod slot;
@@ -46,7 +47,7 @@ pub use body::{BodyError, Invalid};
 pub use decision::{
     CountTried, Decision, DecisionQuery, DeviceRow, Eviction, Explanation, Fit, FitQuery, Judgement, Outcome, RowClaim,
 };
-pub use desired::{AgentRequest, Desired, DesiredGpu, DesiredQuery, DesiredSlot};
+pub use desired::{Desired, DesiredGpu, DesiredQuery, DesiredSlot};
 pub use event::{EventQuery, StreamEvent};
 pub use health::{Health, Ready, Version};
 pub use ledger::{ClaimPhase, DeviceClaim, DeviceLedger, DeviceState, HostLedger, Ledger};
@@ -62,6 +63,7 @@ pub use report::{
     Closeness, ComputeMode, GpuHealth, GpuLink, GpuTelemetry, Host, ReportAnswer, ReportRequest, ReportedClaim,
     ReportedEvidence, ReportedGpu, ReportedMemory, ReportedSlot, ReportedSlotState,
 };
+pub use request::{AgentRequest, RequestId, RequestKind};
 pub use runner::{DrainQuery, ForgetRequest, Runner, RunnerAdmission, RunnerState};
 pub use slot::{ForceReleaseRequest, GpuAllocation, Slot, SlotGpu, SlotQuery};
 pub use status::{RunnerStatus, StatusGpu};

@@ -15,7 +15,7 @@ pub const REVISION_HEADER: &str = "berth-revision";
 pub struct PageQuery {
     /// At most so many; all unless given.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[param(value_type = Option<u32>, minimum = 1)]
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 4294967295_u32)]
     pub limit: Option<NonZeroU32>,
     /// Only those after this one.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -68,13 +68,14 @@ macro_rules! id {
 }
 
 macro_rules! number {
-    ($name:ident, $format:ident, $least:literal, $example:literal, $doc:literal) => {
+    ($name:ident, $format:ident, $range:expr, $example:literal, $doc:literal) => {
         described!(
             $name,
             $doc,
             object(Type::Integer)
                 .format(Some(SchemaFormat::KnownFormat(KnownFormat::$format)))
-                .minimum(Some($least))
+                .minimum(Some(*$range.start()))
+                .maximum(Some(*$range.end()))
                 .examples([json!($example)])
         );
     };
@@ -119,18 +120,18 @@ text!(ReasonText, 1024, "machine was sold", "Words for the record.");
 id!(ClusterId, "018f3b1c-7c2e-7d41-9a55-0b8f6f1c2d3e", "One data directory's identity.");
 id!(SlotId, "018f3b1c-7c2e-7d41-0000-000000000007", "A slot.");
 id!(WorkloadId, "01932c07-3a5b-7cc2-b7d1-58a1f7f4a921", "A workload.");
-number!(Revision, Int64, 0, 4711, "The number of the last event in the journal.");
-number!(DecisionId, Int64, 0, 815, "A decision.");
-number!(Epoch, Int64, 0, 3, "One start of the server on its data directory.");
-number!(Incarnation, Int64, 0, 2, "One start of an agent, numbered by the server.");
-number!(Sequence, Int64, 0, 17, "The order of an agent's reports.");
-number!(Generation, Int32, 0, 1, "How often a slot was started anew in its place.");
-number!(Attempt, Int32, 0, 1, "Which try at a workload this is.");
-number!(ModelRevision, Int32, 0, 1, "Which version of a model this is.");
-number!(GpuCount, Int32, 0, 2, "A number of GPUs.");
-number!(Bytes, Int64, 0, 79982566400_u64, "Memory in bytes.");
-number!(Millicores, Int64, 0, 8000, "Thousandths of a CPU core.");
-number!(Priority, Int32, -2147483648, 10, "Higher goes first.");
+number!(Revision, UInt64, 0..=u64::MAX, 4711, "The number of the last event in the journal.");
+number!(DecisionId, UInt64, 0..=u64::MAX, 815, "A decision.");
+number!(Epoch, UInt64, 0..=u64::MAX, 3, "One start of the server on its data directory.");
+number!(Incarnation, UInt64, 0..=u64::MAX, 2, "One start of an agent, numbered by the server.");
+number!(Sequence, UInt64, 0..=u64::MAX, 17, "The order of an agent's reports.");
+number!(Generation, UInt32, 0..=u32::MAX, 1, "How often a slot was started anew in its place.");
+number!(Attempt, UInt32, 0..=u32::MAX, 1, "Which try at a workload this is.");
+number!(ModelRevision, UInt32, 0..=u32::MAX, 1, "Which version of a model this is.");
+number!(GpuCount, UInt16, 0..=u16::MAX, 2, "A number of GPUs.");
+number!(Bytes, UInt64, 0..=u64::MAX, 79982566400_u64, "Memory in bytes.");
+number!(Millicores, UInt64, 0..=u64::MAX, 8000, "Thousandths of a CPU core.");
+number!(Priority, Int32, i32::MIN..=i32::MAX, 10, "Higher goes first.");
 words!(
     WorkloadKind,
     ["lease", "job"],
@@ -151,8 +152,9 @@ words!(DesiredAction, ["run", "stop"], "What an agent should do. A slot that is 
 /// Whole bytes from `least` on, or a number with a unit.
 fn size(least: u64, doc: &str) -> RefOr<Schema> {
     let number = object(Type::Integer)
-        .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
+        .format(Some(SchemaFormat::KnownFormat(KnownFormat::UInt64)))
         .minimum(Some(least))
+        .maximum(Some(u64::MAX))
         .description(Some("Whole bytes."));
     let text = object(Type::String)
         .pattern(Some(r"^\s*([0-9]{1,20}(\.[0-9]{1,18})?\s*[kKmMgGtT][iI]?[bB]|[0-9]{1,20}\s*[bB]?)\s*$"))

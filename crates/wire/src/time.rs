@@ -137,8 +137,9 @@ impl PartialSchema for TimeSpan {
             .examples([json!("10m"), json!("1h 30m")]);
         let millis = ObjectBuilder::new()
             .schema_type(SchemaType::new(Type::Integer))
-            .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
+            .format(Some(SchemaFormat::KnownFormat(KnownFormat::UInt64)))
             .minimum(Some(0))
+            .maximum(Some(u64::MAX))
             .description(Some("Milliseconds."));
         OneOfBuilder::new().item(text).item(millis).description(Some("A length of time; goes out as text.")).into()
     }

@@ -269,6 +269,15 @@ impl Ask<'_> {
         self.open().unwrap_or_else(|error| panic!("{what}: no answer: {error}")).status().as_u16()
     }
 
+    /// Sends it and reads the answer as it comes. The test fails if it is none.
+    #[track_caller]
+    #[must_use]
+    pub fn reader(self) -> impl std::io::Read + Send + use<> {
+        let response = self.open().expect("an answer");
+        assert_eq!(response.status().as_u16(), 200);
+        response.into_body().into_reader()
+    }
+
     /// Sends it and reads the answer as a stream of events.
     #[track_caller]
     #[must_use]

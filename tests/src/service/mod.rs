@@ -10,6 +10,7 @@
 //! | [`Api`] | a client: status, headers and JSON, whatever they are |
 //! | [`Raw`] | a connection without a client: bytes as a test likes them |
 //! | [`FakeAgent`] | the other end of the runner protocol, scripted by a test |
+//! | [`Runner`] | a real agent, whose slots run a shell script |
 //! | [`Obeying`] | such an agent on a thread of its own |
 //! | [`ledgers`] | what must be true of every ledger that the server shows |
 #![expect(
@@ -25,6 +26,7 @@ mod binary;
 pub mod ledgers;
 mod obeying;
 mod raw;
+mod runner;
 mod server;
 mod sse;
 
@@ -35,6 +37,7 @@ pub use api::{Api, Ask, Reply};
 pub use binary::berth;
 pub use obeying::Obeying;
 pub use raw::Raw;
+pub use runner::{Runner, RunnerOptions};
 pub use server::{Options, Refused, Server};
 pub use sse::{Events, StreamedEvent};
 

@@ -6,6 +6,7 @@ mod c;
 mod events;
 mod limits;
 mod listings;
+mod logs;
 mod n;
 mod o;
 mod q;

@@ -17,7 +17,7 @@ pub(crate) use failure::{Ended, Failure};
 pub(crate) use session::Connection;
 use session::Session;
 
-use commands::{admin, fleet, models, scheduler, work};
+use commands::{admin, fleet, logs, models, scheduler, work};
 
 /// Said below `berth --help`.
 pub(crate) const EXIT_STATUS: &str = "Exit status:
@@ -52,6 +52,7 @@ pub(crate) enum ClientCommand {
     Drain(fleet::Drain),
     Forget(fleet::Forget),
     Slots(scheduler::Slots),
+    Logs(logs::Logs),
     Stop(scheduler::Stop),
     ForceRelease(scheduler::ForceRelease),
     Ledger(scheduler::Ledger),
@@ -96,6 +97,7 @@ async fn dispatch(session: &Session, command: ClientCommand) -> Result<Ended, Fa
         ClientCommand::Drain(drain) => drain.run(session).await,
         ClientCommand::Forget(forget) => forget.run(session).await,
         ClientCommand::Slots(slots) => slots.run(session).await,
+        ClientCommand::Logs(logs) => logs.run(session).await,
         ClientCommand::Stop(stop) => stop.run(session).await,
         ClientCommand::ForceRelease(release) => release.run(session).await,
         ClientCommand::Ledger(ledger) => ledger.run(session).await,

@@ -113,8 +113,13 @@ impl Session {
 
     /// Prints at once.
     pub(crate) fn print(&self, text: &str) -> Result<(), Failure> {
+        self.write(text.as_bytes())
+    }
+
+    /// Writes bytes at once, as they are.
+    pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut out = std::io::stdout().lock();
-        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        match out.write_all(bytes).and_then(|()| out.flush()) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failure::Closed),
             Err(error) => Err(Failure::Failed(format!("cannot write to standard output: {error}"))),

@@ -126,7 +126,10 @@ impl Agent {
                 self.live.get(&id).into_iter().for_each(|live| live.tree.kill());
                 Ok(())
             }
-            Action::TreeGone(id, why) => self.change(id, |_| Life::TreeGone { since: now, why }),
+            Action::TreeGone(id, why) => {
+                self.live.get(&id).into_iter().for_each(|live| live.log.close());
+                self.change(id, |_| Life::TreeGone { since: now, why })
+            }
             Action::Gone(id) => self.gone(id),
             Action::GiveUp(id) => {
                 tracing::error!(slot = %id, "it cannot be ended, or the driver will not let go of it");
@@ -134,7 +137,9 @@ impl Agent {
             }
             Action::Forget(id) => {
                 self.live.remove(&id);
-                Ok(self.record.forget(id)?)
+                self.record.forget(id)?;
+                self.prune_logs();
+                Ok(())
             }
         }
     }
@@ -155,6 +160,14 @@ impl Agent {
         kept.life = Life::Started { at: now, ready: false };
         self.record.put(kept.clone())?;
         self.take_over(&kept)
+    }
+
+    /// Removes what is too old of what slots wrote that are no more. Logs that cannot be removed are no reason to end.
+    pub(super) fn prune_logs(&self) {
+        let living = self.record.kept().keys().copied().collect();
+        if let Err(error) = self.logs.prune(&living, self.settings.logs.ended) {
+            tracing::warn!(%error, "old logs cannot be removed");
+        }
     }
 
     fn gone(&mut self, id: SlotId) -> Result<(), AgentError> {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use berth_domain::{LabelKey, LabelValue, PoolName, RunnerId, RuntimeName, Span};
+use berth_domain::{Bytes, LabelKey, LabelValue, PoolName, RunnerId, RuntimeName, Span};
 use serde::Deserialize;
 
 use crate::inventory::InventorySettings;
@@ -20,6 +20,8 @@ use crate::runtime::{self, RuntimeConfig, Runtimes};
 pub struct AgentConfig {
     /// Who it is and how it should behave.
     pub agent: AgentTable,
+    /// What is kept of what slots write.
+    pub logs: LogTable,
     /// What the machine has.
     pub inventory: InventorySettings,
     /// What it can start, by name.
@@ -84,11 +86,38 @@ impl Default for AgentTable {
     }
 }
 
+/// `[logs]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogTable {
+    /// In memory, of each slot.
+    pub ring: Bytes,
+    /// In the file that a slot writes to; it is copied and cut when it is larger.
+    pub file: Bytes,
+    /// How many copies are kept of each slot.
+    pub copies: u32,
+    /// Of how many slots that are no more.
+    pub ended: usize,
+}
+
+impl Default for LogTable {
+    fn default() -> Self {
+        let LogLimits { ring, file, copies } = LogLimits::default();
+        Self { ring, file, copies, ended: 50 }
+    }
+}
+
+impl LogTable {
+    pub(super) fn limits(self) -> LogLimits {
+        LogLimits { ring: self.ring, file: self.file, copies: self.copies }
+    }
+}
+
 /// Why a configuration is none.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A field that cannot be meant.
-    #[error("agent.{field}: {why}")]
+    #[error("{field}: {why}")]
     Field {
         /// Which.
         field: &'static str,
@@ -114,6 +143,7 @@ pub struct AgentSettings {
     pub drain_on_sigterm: bool,
     pub stop_grace: Span,
     pub report_every: Span,
+    pub logs: LogTable,
     pub inventory: InventorySettings,
     /// The agent's own environment, of which runtimes may pass on what they list.
     pub environment: BTreeMap<OsString, OsString>,
@@ -128,14 +158,17 @@ impl AgentConfig {
             Some(id) => id.clone(),
             None => {
                 let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-                RunnerId::new(name.trim()).map_err(|error| field("id", error.to_string()))?
+                RunnerId::new(name.trim()).map_err(|error| field("agent.id", error.to_string()))?
             }
         };
         let (first, last) = table.ports;
         if first == 0 || first > last {
-            return Err(field("ports", "write [FIRST, LAST], the first being the smaller one".into()));
+            return Err(field("agent.ports", "write [FIRST, LAST], the first being the smaller one".into()));
         }
-        berth_domain::ReasonText::new(&table.address).map_err(|error| field("address", error.to_string()))?;
+        if self.logs.ring > Bytes::mib(64) {
+            return Err(field("logs.ring", "it is kept in memory for each slot: 64MiB at most".into()));
+        }
+        berth_domain::ReasonText::new(&table.address).map_err(|error| field("agent.address", error.to_string()))?;
         let settings = AgentSettings {
             id,
             data_dir: table.data_dir.clone(),
@@ -147,6 +180,7 @@ impl AgentConfig {
             drain_on_sigterm: table.drain_on_sigterm,
             stop_grace: table.stop_grace,
             report_every: table.report_every,
+            logs: self.logs,
             inventory: self.inventory.clone(),
             environment: Runtimes::own_environment(),
         };
@@ -157,10 +191,6 @@ impl AgentConfig {
 impl AgentSettings {
     pub(super) fn patience(&self) -> Patience {
         Patience { grace: self.stop_grace, ..Patience::default() }
-    }
-
-    pub(super) fn log_limits(&self) -> LogLimits {
-        LogLimits::default()
     }
 
     /// Runtimes that this machine has.

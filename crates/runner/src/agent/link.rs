@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_client::{Client, ClientError};
 use berth_domain::{Incarnation, Revision, RunnerId, SlotId};
-use berth_wire::{DesiredQuery, ReportAnswer, ReportRequest, TimeSpan};
+use berth_wire::{AgentRequest, DesiredQuery, ReportAnswer, ReportRequest, TimeSpan};
 use tokio::task::JoinHandle;
 
 use crate::reconcile::Wish;
@@ -20,8 +20,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub(super) enum Heard {
     /// A report was taken in; these slots were told why they came to their end.
     Answered(ReportAnswer, Vec<SlotId>),
-    /// What should run.
-    Wish(Wish),
+    /// What should run, and what else the server asks for.
+    Wish(Wish, Vec<AgentRequest>),
     /// A newer agent has this id.
     Superseded,
     /// The server will not have it.
@@ -31,7 +31,7 @@ pub(super) enum Heard {
 }
 
 type Reporting = JoinHandle<(Result<ReportAnswer, ClientError>, Vec<SlotId>)>;
-type Polling = JoinHandle<Result<(Wish, Revision), ClientError>>;
+type Polling = JoinHandle<Result<(Wish, Revision, Vec<AgentRequest>), ClientError>>;
 
 /// The way to the server.
 pub(super) struct Link {
@@ -88,10 +88,10 @@ impl Link {
                 None => Heard::Again,
             },
             done = finished(&mut self.polling) => match done {
-                Some(Ok((wish, revision))) => {
+                Some(Ok((wish, revision, requests))) => {
                     self.after = Some((wish.epoch, revision));
                     self.pause = Duration::ZERO;
-                    Heard::Wish(wish)
+                    Heard::Wish(wish, requests)
                 }
                 Some(Err(error)) => self.failed(error),
                 None => Heard::Again,
@@ -112,7 +112,8 @@ impl Link {
             tokio::time::sleep(pause).await;
             let desired = client.desired(&id, query).await?;
             let slots = desired.slots.into_iter().map(Into::into).collect();
-            Ok((Wish { cluster: desired.cluster_id, epoch: desired.epoch, slots }, desired.revision))
+            let wish = Wish { cluster: desired.cluster_id, epoch: desired.epoch, slots };
+            Ok((wish, desired.revision, desired.requests))
         }));
     }
 

@@ -59,3 +59,10 @@ impl Live {
         self.checks.as_ref().filter(|_| !self.is_asked).and_then(HealthState::next)
     }
 }
+
+/// Whoever follows its log comes to the end of it.
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.log.close();
+    }
+}

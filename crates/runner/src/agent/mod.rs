@@ -10,6 +10,7 @@
 //! a hanging driver or a dead server stops nothing but its own answer.
 
 mod act;
+mod answer;
 mod config;
 mod eyes;
 mod health;
@@ -33,6 +34,7 @@ use crate::process::{LogDir, Ports, ProcessTable, SpawnOptions, Spawner};
 use crate::reconcile::{Action, Wish, World, reconcile};
 use crate::record::{Obeys, Record, RecordError};
 use crate::runtime::Runtimes;
+use answer::Answers;
 use eyes::Eyes;
 use health::Probes;
 use link::{Heard, Link};
@@ -91,6 +93,7 @@ pub struct Agent {
     logs: LogDir,
     eyes: Eyes,
     link: Link,
+    answers: Answers,
     wish: Option<Wish>,
     probes: Probes,
     /// Rung when the first process of a slot ends.
@@ -108,6 +111,7 @@ impl Agent {
     pub async fn run(parts: Parts, mut stop: watch::Receiver<bool>) -> Result<(), AgentError> {
         let mut agent = Self::start(parts)?;
         agent.adopt()?;
+        agent.prune_logs();
         loop {
             agent.round().await?;
             if *stop.borrow() && !agent.may_stay(&mut stop) {
@@ -122,11 +126,12 @@ impl Agent {
         let settings = Arc::new(settings);
         let record = Record::open(&settings.data_dir)?;
         let spawner = Spawner::start(spawning).map_err(|error| AgentError::Io("processes cannot be started", error))?;
-        let logs = LogDir::open(&settings.data_dir.join("logs"), settings.log_limits())
+        let logs = LogDir::open(&settings.data_dir.join("logs"), settings.logs.limits())
             .map_err(|error| AgentError::Io("logs cannot be kept", error))?;
         let eyes = Eyes::open(settings.inventory.clone()).map_err(|error| AgentError::Io("no thread", error))?;
         Ok(Self {
             ports: Ports::new(settings.ports.clone()),
+            answers: Answers::new(client.clone(), settings.id.clone()),
             link: Link::new(client, settings.id.clone(), record.obeys()),
             settings,
             runtimes,
@@ -232,7 +237,7 @@ impl Agent {
                 }
                 self.note_told(&told)?;
             }
-            Heard::Wish(wish) => {
+            Heard::Wish(wish, requests) => {
                 let known = self.record.obeys();
                 if known.is_some_and(|obeys| obeys.cluster != wish.cluster) {
                     tracing::error!(
@@ -242,6 +247,10 @@ impl Agent {
                     );
                 } else if known.is_none_or(|obeys| wish.epoch >= obeys.epoch) {
                     self.record.obey(Obeys { cluster: wish.cluster, epoch: wish.epoch })?;
+                }
+                // Another cluster's server is told nothing of what slots wrote.
+                if self.record.obeys().is_some_and(|obeys| obeys.cluster == wish.cluster) {
+                    self.answer(requests);
                 }
                 self.wish = Some(if self.draining { nothing_of(wish) } else { wish });
             }

@@ -82,7 +82,7 @@ for number in range(8000):
     if can_cut_at_the_beginning(agent.dir.path()) {
         let missing: Vec<u32> = (0..8000).filter(|number| numbers.binary_search(number).is_err()).take(5).collect();
         assert_eq!((numbers.len(), missing), (8000, Vec::new()));
-        assert_eq!(slot.log.since(0).unwrap().next, text.len() as u64, "the ring counts every byte once");
+        assert_eq!(slot.log.end().unwrap(), text.len() as u64, "the ring counts every byte once");
     }
 }
 
@@ -131,7 +131,7 @@ for number in range(500): os.write(1, b'%d\\n' % number); time.sleep(0.0005)
     let seen = runtime.block_on(async {
         let mut seen = Vec::new();
         while !seen.ends_with(b"499\n") {
-            let chunk = tokio::time::timeout(PATIENCE, follower.next()).await.unwrap().unwrap();
+            let chunk = tokio::time::timeout(PATIENCE, follower.next()).await.unwrap().unwrap().unwrap();
             assert_eq!(chunk.lost, 0);
             seen.extend(chunk.bytes);
         }
@@ -143,7 +143,9 @@ for number in range(500): os.write(1, b'%d\\n' % number); time.sleep(0.0005)
 
 #[test]
 fn who_reads_too_slowly_is_told_how_much_it_missed() {
-    let agent = Agent::new(SpawnOptions::default());
+    let mut agent = Agent::new(SpawnOptions::default());
+    agent.logs =
+        LogDir::open(&agent.path("tiny"), LogLimits { file: Bytes::new(16 << 10), copies: 0, ..LIMITS }).unwrap();
     let slot = agent.python("import os; os.write(1, b'a' * 100000 + b'end')", &[]);
     let mut follower = slot.log.follow(0).unwrap();
     assert_eq!(slot.exit(), Exit::Code(0));
@@ -154,7 +156,70 @@ fn who_reads_too_slowly_is_told_how_much_it_missed() {
         seen.extend(chunk.bytes);
     }
     assert!(seen.ends_with(b"end"));
+    assert!(lost > 0, "the file was cut before it was read");
     assert_eq!(lost + seen.len() as u64, 100_003, "what was lost and what was seen is all there was");
+}
+
+fn read_all(slot: &berth_runner::process::SlotLog, tail: u64) -> Vec<u8> {
+    let mut follower = slot.follow(tail).unwrap();
+    let mut all = Vec::new();
+    while let Some(chunk) = follower.next_before_end().unwrap() {
+        assert_eq!(chunk.lost, 0);
+        all.extend(chunk.bytes);
+    }
+    all
+}
+
+#[test]
+fn what_is_no_longer_in_memory_comes_from_the_file_and_its_copies() {
+    let mut agent = Agent::new(SpawnOptions::default());
+    agent.logs = LogDir::open(&agent.path("small"), LIMITS).unwrap();
+    let script = "import os; os.write(1, b''.join(b'%09d\\n' % number for number in range(150000)))";
+    let slot = agent.python(script, &[]);
+    assert_eq!(slot.exit(), Exit::Code(0));
+    let wanted: Vec<u8> = (0..150_000).flat_map(|number| format!("{number:09}\n").into_bytes()).collect();
+    for tail in [0, 1, 10, 70_000, 1_200_000, 1_500_000, 99_000_000] {
+        let all = read_all(&slot.log, tail);
+        assert_eq!(all.len() as u64, tail.min(1_500_000));
+        assert!(wanted.ends_with(&all), "the last {tail} bytes");
+    }
+    // The same once the slot is no more, and nothing is changed by reading.
+    let past = agent.logs.past(slot.launch.slot, None).unwrap().unwrap();
+    assert!(past.is_over());
+    assert_eq!(read_all(&past, u64::MAX), wanted);
+    assert_eq!(read_all(&slot.log, u64::MAX), wanted);
+}
+
+#[test]
+fn a_log_that_is_over_is_followed_to_its_end() {
+    let agent = Agent::new(SpawnOptions::default());
+    let slot = agent.sh("echo one; echo two", &[]);
+    assert_eq!(slot.exit(), Exit::Code(0));
+    let mut follower = slot.log.follow(u64::MAX).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        assert_eq!(follower.next().await.unwrap().unwrap().bytes, b"one\ntwo\n");
+        let closing = tokio::time::timeout(std::time::Duration::from_millis(300), follower.next()).await;
+        assert!(closing.is_err(), "somebody may still write");
+        slot.log.close();
+        assert_eq!(tokio::time::timeout(PATIENCE, follower.next()).await.unwrap().unwrap(), None);
+    });
+}
+
+#[test]
+fn there_is_no_log_of_a_slot_that_never_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let logs = LogDir::open(dir.path(), LIMITS).unwrap();
+    let slot = new_slot();
+    assert!(logs.past(slot, None).unwrap().is_none());
+    assert!(logs.past(slot, Some(Generation::new(1))).unwrap().is_none());
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "asking makes nothing");
+    for generation in [2, 10, 9] {
+        logs.slot(slot, Generation::new(generation)).unwrap();
+    }
+    let newest = logs.past(slot, None).unwrap().unwrap();
+    assert!(newest.path().ends_with("10.log"), "the last start, not the last name");
+    assert!(logs.past(slot, Some(Generation::new(9))).unwrap().is_some());
 }
 
 #[test]

@@ -76,7 +76,8 @@ fn is_unread(status: StatusCode) -> bool {
     matches!(status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNSUPPORTED_MEDIA_TYPE | StatusCode::REQUEST_TIMEOUT)
 }
 
-fn close_after(response: &mut Response, version: Version) {
+/// The connection ends with this answer; in HTTP/2 only the stream does, by itself.
+pub(super) fn close_after(response: &mut Response, version: Version) {
     if version < Version::HTTP_2 {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }

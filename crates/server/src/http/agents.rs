@@ -7,11 +7,13 @@ use berth_core::{Answer, Command, Refusal, State as Core};
 use berth_domain::{DesiredSlot, DeviceUuid, Incarnation, Revision, RunnerId};
 use berth_wire as wire;
 use berth_wire::{DesiredQuery, ReportRequest};
+use tokio::time::Instant;
 
 use super::App;
 use super::body::{Json, LargeJson, Named, Query};
 use super::problem::Failure;
 use crate::clock;
+use crate::requests::Due;
 use crate::views::{Aside, LastReport};
 use crate::writer::Unavailable;
 
@@ -54,8 +56,8 @@ fn aside(request: &ReportRequest) -> Aside {
 
 /// What a runner should run
 ///
-/// A long poll: the answer comes once there is something newer than `after`, or when the wait is over. A slot that is
-/// not mentioned is kept.
+/// A long poll: the answer comes once there is something newer than `after`, or a request to answer, or when the wait is
+/// over. A slot that is not mentioned is kept.
 #[utoipa::path(get, path = "/api/v1/runners/{id}/desired", tag = "agents",
     params(("id" = wire::schema::RunnerId, Path), DesiredQuery),
     responses(
@@ -79,11 +81,16 @@ pub(super) async fn desired(
         let mut ear = std::pin::pin!(waiting.ear());
         ear.as_mut().enable();
         let wish = poll.ask(&app).await?;
+        let again = match app.requests.due(&poll.runner) {
+            Due::Now => return poll.answer(&app, wish),
+            Due::At(again) => Some(Instant::from_std(again)).filter(|again| *again < deadline),
+            Due::Never => None,
+        };
         if wish.revision > after {
             return poll.answer(&app, wish);
         }
-        let called = async { tokio::time::timeout_at(deadline, ear).await.ok() };
-        if app.unless_stopping(called).await.is_none() {
+        let called = async { tokio::time::timeout_at(again.unwrap_or(deadline), ear).await.ok() };
+        if app.unless_stopping(called).await.is_none() && (again.is_none() || *app.stopping.borrow()) {
             return poll.answer(&app, wish);
         }
     }
@@ -121,7 +128,7 @@ impl Poll {
             epoch: app.views.epoch(),
             revision: wish.revision,
             slots: wish.slots.into_iter().map(Into::into).collect(),
-            requests: Vec::new(),
+            requests: app.requests.hand_out(&self.runner),
         }))
     }
 }

@@ -66,7 +66,7 @@ async fn collect(body: Body, limit: usize) -> Result<axum::body::Bytes, Failure>
             let detail = format!("a body here has at most {limit} bytes");
             Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
         } else {
-            Failure::new(StatusCode::BAD_REQUEST, "body_cut_off", "the body ended before it was complete")
+            Failure::cut_off()
         }
     })?;
     Ok(collected.to_bytes())
@@ -117,15 +117,40 @@ where
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Failure> {
-        let (name, text) = path_name(parts, app).await?;
-        text.parse().map(Self).map_err(|error: T::Err| Invalid::new(name, error.to_string()).into())
+        parse(path_name(parts, app).await?).map(Self)
     }
 }
 
-/// The one parameter of a path: what it is called, and what it says.
+/// The first parameter of a path: what it is called, and what it says.
 pub(super) async fn path_name(parts: &mut Parts, app: &App) -> Result<(String, String), Failure> {
+    let first = path_names(parts, app).await?.into_iter().next();
+    first.ok_or_else(|| Invalid::new("path", "a name is missing").into())
+}
+
+async fn path_names(parts: &mut Parts, app: &App) -> Result<Vec<(String, String)>, Failure> {
     let refuse = |error: &dyn std::fmt::Display| Failure::from(Invalid::new("path", error.to_string()));
     let params = RawPathParams::from_request_parts(parts, app).await.map_err(|error| refuse(&error))?;
-    let found = params.iter().next().map(|(name, text)| (name.to_owned(), text.to_owned()));
-    found.ok_or_else(|| refuse(&"a name is missing"))
+    Ok(params.iter().map(|(name, text)| (name.to_owned(), text.to_owned())).collect())
+}
+
+/// The two names in a path, percent-decoded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NamedPair<A, B>(pub A, pub B);
+
+impl<A, B> FromRequestParts<App> for NamedPair<A, B>
+where
+    A: std::str::FromStr<Err: std::fmt::Display>,
+    B: std::str::FromStr<Err: std::fmt::Display>,
+{
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Failure> {
+        let mut names = path_names(parts, app).await?.into_iter();
+        let mut next = || names.next().ok_or_else(|| Failure::from(Invalid::new("path", "a name is missing")));
+        Ok(Self(parse(next()?)?, parse(next()?)?))
+    }
+}
+
+fn parse<T: std::str::FromStr<Err: std::fmt::Display>>((name, text): (String, String)) -> Result<T, Failure> {
+    text.parse().map_err(|error: T::Err| Invalid::new(name, error.to_string()).into())
 }

@@ -12,8 +12,10 @@ mod events;
 mod fleet;
 mod health;
 mod listing;
+mod logs;
 mod openapi;
 pub mod problem;
+mod requests;
 pub mod router;
 mod scheduler;
 mod slots;
@@ -28,6 +30,7 @@ use tokio::time::Instant;
 
 use crate::config::LimitsConfig;
 use crate::logging::LogLevel;
+use crate::requests::Requests;
 use crate::trust::audit::Audit;
 use crate::trust::rates::Rates;
 use crate::trust::tokens::Tokens;
@@ -60,6 +63,8 @@ pub struct Tools {
     pub writer: Writer,
     /// What is published.
     pub views: Arc<Views>,
+    /// What agents are asked for.
+    pub requests: Arc<Requests>,
     /// Who may do what.
     pub tokens: Tokens,
     /// Who did what.

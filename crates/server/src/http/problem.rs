@@ -5,6 +5,7 @@ use axum::response::{IntoResponse, Response};
 use berth_core::Refusal;
 use berth_wire::{BodyError, Invalid, PROBLEM_MEDIA_TYPE, Problem};
 
+use crate::requests::{AskError, NotOpen};
 use crate::trust::tokens::TokenError;
 use crate::writer::Unavailable;
 
@@ -43,6 +44,12 @@ impl Failure {
     pub fn unauthenticated() -> Self {
         let detail = "send a token: Authorization: Bearer berth_...; an admin makes one with `berth token create`";
         Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", detail)
+    }
+
+    /// A body that broke off.
+    #[must_use]
+    pub fn cut_off() -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "body_cut_off", "the body ended before it was complete")
     }
 
     /// They may not.
@@ -137,6 +144,34 @@ impl From<BodyError> for Failure {
         match error {
             BodyError::Malformed(_) => Self::new(StatusCode::BAD_REQUEST, "malformed_json", error.to_string()),
             BodyError::Invalid(invalid) => invalid.into(),
+        }
+    }
+}
+
+impl From<NotOpen> for Failure {
+    fn from(not_open: NotOpen) -> Self {
+        let (status, code) = match not_open {
+            NotOpen::Unknown => (StatusCode::NOT_FOUND, "unknown_request"),
+            NotOpen::Taken => (StatusCode::CONFLICT, "request_taken"),
+        };
+        Self::new(status, code, not_open.to_string())
+    }
+}
+
+/// What an agent says is untrusted: of its codes only those count that mean something here.
+impl From<AskError> for Failure {
+    fn from(error: AskError) -> Self {
+        let (status, code) = match &error {
+            AskError::Full(_) => (StatusCode::TOO_MANY_REQUESTS, "runner_busy"),
+            AskError::Silent { .. } => (StatusCode::GATEWAY_TIMEOUT, "runner_silent"),
+            AskError::Refused { problem, .. } if problem.code == "no_log" => (StatusCode::NOT_FOUND, "no_log"),
+            AskError::Refused { .. } => (StatusCode::BAD_GATEWAY, "runner_refused"),
+            AskError::Unreadable { .. } => (StatusCode::BAD_GATEWAY, "bad_answer"),
+        };
+        let failure = Self::new(status, code, error.to_string());
+        match error {
+            AskError::Full(_) | AskError::Silent { .. } => failure.retry_after(1000),
+            _ => failure,
         }
     }
 }

@@ -13,7 +13,9 @@ use utoipa_axum::routes;
 
 use super::access::{Gate, admit, furnish, guard, refuse};
 use super::problem::Failure;
-use super::{App, admin, agents, catalogue, events, fleet, health, openapi, scheduler, slots, workloads};
+use super::{
+    App, admin, agents, catalogue, events, fleet, health, logs, openapi, requests, scheduler, slots, workloads,
+};
 use crate::trust::Access;
 
 /// Workloads, models, runners and the server's own affairs, by what they ask of their caller.
@@ -49,7 +51,10 @@ fn versioned() -> [(Access, OpenApiRouter<App>); 5] {
         .routes(routes!(admin::audit))
         .routes(routes!(admin::log_level))
         .routes(routes!(admin::set_log_level));
-    let own_runner = OpenApiRouter::new().routes(routes!(agents::report)).routes(routes!(agents::desired));
+    let own_runner = OpenApiRouter::new()
+        .routes(routes!(agents::report))
+        .routes(routes!(agents::desired))
+        .routes(routes!(requests::answer));
     [
         (Access::Public, public),
         (Access::Read, read),
@@ -64,6 +69,7 @@ fn scheduling() -> [(Access, OpenApiRouter<App>); 2] {
     let read = OpenApiRouter::new()
         .routes(routes!(slots::list))
         .routes(routes!(slots::show))
+        .routes(routes!(logs::read))
         .routes(routes!(scheduler::decisions))
         .routes(routes!(scheduler::queue))
         .routes(routes!(scheduler::ledger))
@@ -78,6 +84,7 @@ fn short() -> [(Access, Router<App>); 2] {
     let read = Router::new()
         .route("/scheduler/slots", get(slots::list))
         .route("/scheduler/slots/{id}", get(slots::show))
+        .route("/scheduler/slots/{id}/logs", get(logs::read))
         .route("/scheduler/decisions", get(scheduler::decisions))
         .route("/scheduler/queue", get(scheduler::queue))
         .route("/scheduler/ledger", get(scheduler::ledger))

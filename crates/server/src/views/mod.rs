@@ -6,10 +6,12 @@
 //! | [`waiters`] | who waits for a row to change |
 //! | [`history`] | the last decisions |
 //! | [`stream`] | the last events, for those who follow |
+//! | [`past`] | where slots were that are no more |
 //! | [`tally`] | how many there are of what |
 
 pub mod history;
 pub mod metrics;
+pub mod past;
 mod publish;
 pub mod stream;
 pub mod tally;
@@ -29,6 +31,7 @@ use parking_lot::{Mutex, RwLock};
 
 use history::History;
 use metrics::Metrics;
+use past::{PastSlots, Whereabouts};
 use stream::Stream;
 use tally::Tally;
 use waiters::Waiters;
@@ -76,6 +79,7 @@ pub struct Views {
     hosts: Map<MachineId, Arc<HostView>>,
     models: Map<ModelName, Arc<ModelView>>,
     reports: Map<RunnerId, LastReport>,
+    past: Mutex<PastSlots>,
     /// Who waits for a workload to change.
     pub workload_waiters: Waiters<WorkloadId>,
     /// Who waits for a runner's desired slots to change.
@@ -118,6 +122,7 @@ impl Views {
             hosts: Map::default(),
             models: Map::default(),
             reports: Map::default(),
+            past: Mutex::default(),
             workload_waiters: Waiters::new(),
             runner_waiters: Waiters::new(),
             history: History::new(decisions_kept),
@@ -204,6 +209,12 @@ impl Views {
     pub fn slot(&self, id: SlotId) -> Option<Arc<SlotView>> {
         let own = self.slots.get(&SlotRef { id, stray_on: None }).map(|row| row.clone());
         own.or_else(|| self.slots.iter().find(|row| row.key().id == id).map(|row| row.clone()))
+    }
+
+    /// Where a slot was that is no more, if it ended lately.
+    #[must_use]
+    pub fn past_slot(&self, id: SlotId) -> Option<Whereabouts> {
+        self.past.lock().find(id)
     }
 
     /// All slots by id, which for the server's own is the order of their creation.

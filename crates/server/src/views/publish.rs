@@ -9,6 +9,7 @@ use berth_core::{FleetChanges, SlotRef, State, WorkChanges};
 use berth_domain::{Revision, RunnerId, WorkloadId};
 
 use super::history::Decided;
+use super::past::Whereabouts;
 use super::stream::Happened;
 use super::{Map, Views, WorkloadRow};
 use crate::engine::Outcome;
@@ -74,7 +75,11 @@ impl Views {
                 self.tally.slot(view.state, 1);
                 self.slots.insert(slot, view)
             }
-            None => self.slots.remove(&slot).map(|(_, row)| row),
+            None => self.slots.remove(&slot).map(|(_, row)| {
+                let was = Whereabouts { runner: row.runner.clone(), generation: row.generation };
+                self.past.lock().note(row.id, was);
+                row
+            }),
         };
         if let Some(before) = before {
             self.tally.slot(before.state, -1);

@@ -22,7 +22,7 @@ impl<K: Eq + Hash + Clone> Waiters<K> {
     }
 
     /// Wakes those who wait for `key`.
-    pub(super) fn wake(&self, key: &K) {
+    pub(crate) fn wake(&self, key: &K) {
         if let Some(room) = self.rooms.get(key) {
             room.notify_waiters();
         }

@@ -2,6 +2,7 @@
 
 pub(super) mod admin;
 pub(super) mod fleet;
+pub(super) mod logs;
 pub(super) mod models;
 pub(super) mod scheduler;
 pub(super) mod token;

@@ -54,6 +54,20 @@ impl LogDir {
         SlotLog::open(dir.join(format!("{generation}.log")), self.limits)
     }
 
+    /// The log of a slot that is no more: of this start of it, or of the last one that there is. None if there is none.
+    pub fn past(&self, slot: SlotId, generation: Option<Generation>) -> io::Result<Option<SlotLog>> {
+        let dir = self.path.join(slot.to_string());
+        let generation = match generation {
+            Some(generation) => Some(generation.get()),
+            None => generations(&dir)?.into_iter().max(),
+        };
+        let Some(generation) = generation else { return Ok(None) };
+        match SlotLog::open_past(dir.join(format!("{generation}.log")), self.limits) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            opened => opened.map(Some),
+        }
+    }
+
     /// Removes the logs of slots that are no more, except the newest `ended` of them.
     pub fn prune(&self, living: &BTreeSet<SlotId>, ended: usize) -> io::Result<()> {
         let living: BTreeSet<String> = living.iter().map(ToString::to_string).collect();
@@ -80,6 +94,16 @@ impl LogDir {
         }
         Ok(())
     }
+}
+
+/// Which starts of a slot have a log.
+fn generations(dir: &Path) -> io::Result<Vec<u32>> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let number = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.strip_suffix(".log")?.parse().ok();
+    Ok(entries.filter_map(number).collect())
 }
 
 fn make_private(path: &Path) -> io::Result<()> {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 /// A part of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
-    /// How many bytes before it were written and are no more in memory.
+    /// How many bytes before it were written and are nowhere any more.
     pub lost: u64,
     /// The bytes.
     pub bytes: Vec<u8>,
@@ -53,12 +53,15 @@ impl Ring {
         self.bytes.range(self.bytes.len().saturating_sub(count)..).copied().collect()
     }
 
-    /// What there is from a position on.
-    pub(super) fn since(&self, position: u64) -> Chunk {
-        let wanted = self.end.saturating_sub(position);
-        let there = self.bytes.len();
-        let count = usize::try_from(wanted).map_or(there, |wanted| wanted.min(there));
-        Chunk { lost: wanted - count as u64, bytes: self.tail(count), next: self.end }
+    /// The position of the first byte that is in it.
+    pub(super) fn start(&self) -> u64 {
+        self.end - self.bytes.len() as u64
+    }
+
+    /// At most so many bytes from a position on, which is not before its start.
+    pub(super) fn since(&self, position: u64, most: usize) -> Vec<u8> {
+        let skipped = usize::try_from(position.saturating_sub(self.start())).unwrap_or(usize::MAX);
+        self.bytes.iter().skip(skipped).take(most).copied().collect()
     }
 }
 
@@ -67,19 +70,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ring_keeps_the_end_and_knows_what_it_lost() {
+    fn a_ring_keeps_the_end_and_knows_where_it_begins() {
         let mut ring = Ring::new(4);
         ring.push(b"ab");
-        assert_eq!(ring.since(0), Chunk { lost: 0, bytes: b"ab".into(), next: 2 });
+        assert_eq!((ring.start(), ring.since(0, 9)), (0, b"ab".into()));
         ring.push(b"cdef");
-        assert_eq!(ring.since(2), Chunk { lost: 0, bytes: b"cdef".into(), next: 6 });
-        assert_eq!(ring.since(0), Chunk { lost: 2, bytes: b"cdef".into(), next: 6 });
+        assert_eq!((ring.start(), ring.since(2, 9)), (2, b"cdef".into()));
+        assert_eq!(ring.since(3, 2), b"de");
         ring.push(b"0123456789");
         assert_eq!(ring.tail(99), b"6789");
         assert_eq!(ring.tail(1), b"9");
         ring.skip(100);
         ring.push(b"z");
-        assert_eq!(ring.since(16), Chunk { lost: 100, bytes: b"z".into(), next: 117 });
-        assert_eq!(ring.since(117), Chunk { lost: 0, bytes: Vec::new(), next: 117 });
+        assert_eq!((ring.start(), ring.end()), (116, 117));
+        assert_eq!(ring.since(116, 9), b"z");
+        assert_eq!(ring.since(117, 9), b"");
     }
 }

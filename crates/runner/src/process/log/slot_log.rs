@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, fallocate};
@@ -28,6 +29,10 @@ struct Shared {
     path: PathBuf,
     limits: LogLimits,
     reader: Mutex<Reader>,
+    /// Nobody writes to it any more.
+    is_over: AtomicBool,
+    /// It is of a slot that is no more: it is read, and nothing else.
+    is_past: bool,
 }
 
 #[derive(Debug)]
@@ -40,11 +45,33 @@ struct Reader {
 impl SlotLog {
     pub(super) fn open(path: PathBuf, limits: LogLimits) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&path)?;
+        Self::of(path, file, limits, false)
+    }
+
+    /// The log of a slot that is no more.
+    pub(super) fn open_past(path: PathBuf, limits: LogLimits) -> io::Result<Self> {
+        let file = File::open(&path)?;
+        Self::of(path, file, limits, true)
+    }
+
+    fn of(path: PathBuf, file: File, limits: LogLimits, is_past: bool) -> io::Result<Self> {
         let ring = Ring::new(usize::try_from(limits.ring.get()).unwrap_or(usize::MAX));
-        let log =
-            Self { shared: Arc::new(Shared { path, limits, reader: Mutex::new(Reader { file, offset: 0, ring }) }) };
+        let reader = Mutex::new(Reader { file, offset: 0, ring });
+        let shared = Shared { path, limits, reader, is_over: AtomicBool::new(is_past), is_past };
+        let log = Self { shared: Arc::new(shared) };
         log.pump()?;
         Ok(log)
+    }
+
+    /// Says that nobody writes to it any more: whoever follows it comes to its end.
+    pub fn close(&self) {
+        self.shared.is_over.store(true, Ordering::Release);
+    }
+
+    /// Whether nobody writes to it any more.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.shared.is_over.load(Ordering::Acquire)
     }
 
     /// The file that the program writes to.
@@ -70,13 +97,20 @@ impl SlotLog {
     pub fn pump(&self) -> io::Result<()> {
         let mut reader = self.shared.reader.lock();
         let length = reader.catch_up()?;
-        if length <= self.shared.limits.file.get() {
+        if length <= self.shared.limits.file.get() || self.shared.is_past {
             return Ok(());
         }
-        let end = length / CUT_AT * CUT_AT;
         // A copy that fails (a full disk) must not keep the file from being cut.
-        let copied = self.copy(&reader.file, end);
-        reader.cut(end)?;
+        let end = length / CUT_AT * CUT_AT;
+        let copy = self.copy(&reader.file, end);
+        if end > 0 && fallocate(&reader.file, FallocateFlags::COLLAPSE_RANGE, 0, end).is_ok() {
+            reader.offset -= end;
+            return copy.map(drop);
+        }
+        reader.catch_up()?;
+        let copied = copy.and_then(|copy| copy_part(&reader.file, copy, end, reader.offset));
+        reader.file.set_len(0)?;
+        reader.offset = 0;
         copied
     }
 
@@ -86,26 +120,45 @@ impl SlotLog {
         Ok(self.shared.reader.lock().ring.tail(bytes))
     }
 
-    /// What was written from a position on. 0 is where this agent began to read.
-    pub fn since(&self, position: u64) -> io::Result<Chunk> {
+    /// How many bytes there have been, those included that were there before this agent.
+    pub fn end(&self) -> io::Result<u64> {
         self.pump()?;
-        Ok(self.shared.reader.lock().ring.since(position))
+        Ok(self.shared.reader.lock().ring.end())
     }
 
-    /// Follows it: first the last `tail` bytes, then what comes.
-    pub fn follow(&self, tail: usize) -> io::Result<Follower> {
+    /// What was written from a position on, at most so many bytes of it: from memory, or from the file, which has more.
+    pub fn read(&self, position: u64, most: usize) -> io::Result<Chunk> {
+        self.pump()?;
+        self.shared.reader.lock().read(position, most)
+    }
+
+    /// Follows it: first the last `tail` bytes, as far back as there are copies; then what comes.
+    pub fn follow(&self, tail: u64) -> io::Result<Follower> {
         self.pump()?;
         let reader = self.shared.reader.lock();
-        let behind = reader.ring.tail(tail).len() as u64;
-        Ok(Follower::new(self.clone(), reader.ring.end() - behind))
+        let end = reader.ring.end();
+        let mut older = Vec::new();
+        let mut wanted = tail.saturating_sub(reader.offset);
+        for number in 1..=self.shared.limits.copies {
+            let Some(copy) =
+                Some(wanted).filter(|wanted| *wanted > 0).and_then(|_| File::open(self.copy_path(number)).ok())
+            else {
+                break;
+            };
+            let length = copy.metadata()?.len();
+            let taken = length.min(wanted);
+            wanted -= taken;
+            older.push((copy, length - taken));
+        }
+        Ok(Follower::new(self.clone(), older, end - tail.min(reader.offset), end))
     }
 
     /// Copies what comes before `end` away: `.1` is the newest copy. It takes twice the limit, so that what comes between
     /// two looks is not missing, and no more, however much that is.
-    fn copy(&self, file: &File, end: u64) -> io::Result<()> {
+    fn copy(&self, file: &File, end: u64) -> io::Result<Option<File>> {
         let copies = self.shared.limits.copies;
         if copies == 0 {
-            return Ok(());
+            return Ok(None);
         }
         for number in (1..copies).rev() {
             match fs::rename(self.copy_path(number), self.copy_path(number + 1)) {
@@ -113,20 +166,10 @@ impl SlotLog {
                 _ => {}
             }
         }
-        let mut copy =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(self.copy_path(1))?;
-        let mut position = end.saturating_sub(self.shared.limits.file.get().saturating_mul(2));
-        let mut buffer = vec![0; 64 << 10];
-        while position < end {
-            let wanted = usize::try_from(end - position).unwrap_or(usize::MAX).min(buffer.len());
-            let count = file.read_at(&mut buffer[..wanted], position)?;
-            if count == 0 {
-                break;
-            }
-            io::Write::write_all(&mut copy, &buffer[..count])?;
-            position += count as u64;
-        }
-        Ok(())
+        let copy = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(self.copy_path(1))?;
+        let start = end.saturating_sub(self.shared.limits.file.get().saturating_mul(2));
+        copy_part(file, Some(copy.try_clone()?), start, end)?;
+        Ok(Some(copy))
     }
 
     fn copy_path(&self, number: u32) -> PathBuf {
@@ -136,18 +179,41 @@ impl SlotLog {
     }
 }
 
-impl Reader {
-    /// Takes the first `end` bytes out of the file. Some file systems can do just that, and nothing is lost; on others
-    /// the file is cut to nothing, with what was written since it was last read.
-    fn cut(&mut self, end: u64) -> io::Result<()> {
-        if end > 0 && fallocate(&self.file, FallocateFlags::COLLAPSE_RANGE, 0, end).is_ok() {
-            self.offset -= end;
-            return Ok(());
+/// Appends a part of a file to its copy, if there is to be one.
+fn copy_part(file: &File, copy: Option<File>, mut position: u64, end: u64) -> io::Result<()> {
+    let Some(mut copy) = copy else { return Ok(()) };
+    let mut buffer = vec![0; 64 << 10];
+    while position < end {
+        let wanted = usize::try_from(end - position).unwrap_or(usize::MAX).min(buffer.len());
+        let count = file.read_at(&mut buffer[..wanted], position)?;
+        if count == 0 {
+            break;
         }
-        self.catch_up()?;
-        self.file.set_len(0)?;
-        self.offset = 0;
-        Ok(())
+        io::Write::write_all(&mut copy, &buffer[..count])?;
+        position += count as u64;
+    }
+    Ok(())
+}
+
+impl Reader {
+    fn read(&self, position: u64, most: usize) -> io::Result<Chunk> {
+        let (in_memory, in_file) = (self.ring.start(), self.ring.end() - self.offset);
+        let mut from = position.max(in_memory.min(in_file));
+        let mut bytes = Vec::new();
+        if from < in_memory {
+            let wanted = usize::try_from(in_memory - from).unwrap_or(usize::MAX).min(most);
+            bytes.resize(wanted, 0);
+            let count = self.file.read_at(&mut bytes, from - in_file)?;
+            bytes.truncate(count);
+            // Somebody else cut the file.
+            if count == 0 {
+                from = in_memory;
+            }
+        }
+        if from >= in_memory {
+            bytes = self.ring.since(from, most);
+        }
+        Ok(Chunk { lost: from.saturating_sub(position), next: from + bytes.len() as u64, bytes })
     }
 
     /// Reads to the end of the file and says how long it is.

@@ -1,0 +1,153 @@
+//! What the server asks for beside slots. Each request has a task of its own: a slow reader holds up no round.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use berth_client::{Client, ClientError, Upload};
+use berth_domain::RunnerId;
+use berth_wire::{AgentRequest, Problem, RequestId, RequestKind};
+use tokio::task::JoinHandle;
+
+use super::Agent;
+use crate::process::{Chunk, Follower, SlotLog};
+
+/// How many are answered at once. The server tells those again that are left.
+const AT_ONCE: usize = 16;
+
+/// The answers that are under way.
+pub(super) struct Answers {
+    client: Client,
+    runner: RunnerId,
+    tasks: BTreeMap<RequestId, JoinHandle<()>>,
+}
+
+impl Answers {
+    pub(super) fn new(client: Client, runner: RunnerId) -> Self {
+        Self { client, runner, tasks: BTreeMap::new() }
+    }
+
+    /// Whether there is room for this one, and it is not being answered already.
+    fn admits(&mut self, id: RequestId) -> bool {
+        self.tasks.retain(|_, task| !task.is_finished());
+        self.tasks.len() < AT_ONCE && !self.tasks.contains_key(&id)
+    }
+
+    fn spawn(&mut self, id: RequestId, found: Found) {
+        let (client, runner) = (self.client.clone(), self.runner.clone());
+        let answering = async move {
+            let answered = match found {
+                Found::Log { log, tail_bytes, follow } => {
+                    send_log(&client, &runner, id, &log, tail_bytes, follow).await
+                }
+                Found::Nothing(problem) => client.answer_with_problem(&runner, id, &problem).await,
+            };
+            match answered {
+                Ok(()) => {}
+                // Readers come and go.
+                Err(error) if error.is_code("reader_left") || error.is_code("unknown_request") => {}
+                Err(error) => tracing::warn!(request = %id, %error, "a request was not answered in full"),
+            }
+        };
+        self.tasks.insert(id, tokio::spawn(answering));
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        self.tasks.values().for_each(JoinHandle::abort);
+    }
+}
+
+/// What a request is answered with.
+enum Found {
+    Log { log: SlotLog, tail_bytes: u64, follow: bool },
+    Nothing(Box<Problem>),
+}
+
+impl Found {
+    fn nothing(status: u16, code: &str, detail: impl Into<String>) -> Self {
+        Self::Nothing(Box::new(Problem::new(status, code, "No", detail)))
+    }
+}
+
+impl Agent {
+    /// Begins to answer what was not begun yet.
+    pub(super) fn answer(&mut self, requests: Vec<AgentRequest>) {
+        for request in requests {
+            if self.answers.admits(request.id) {
+                let found = self.find(&request.kind);
+                self.answers.spawn(request.id, found);
+            }
+        }
+    }
+
+    fn find(&self, kind: &RequestKind) -> Found {
+        match *kind {
+            RequestKind::Logs { slot_id, generation, tail_bytes, follow } => {
+                let kept = self.record.kept().get(&slot_id).map(|kept| kept.generation());
+                let is_meant = kept.is_some() && generation.is_none_or(|generation| kept == Some(generation));
+                let log = match self.live.get(&slot_id).filter(|_| is_meant) {
+                    Some(live) => Ok(Some(live.log.clone())),
+                    None => self.logs.past(slot_id, generation),
+                };
+                match log {
+                    Ok(Some(log)) => Found::Log { log, tail_bytes, follow },
+                    Ok(None) => {
+                        Found::nothing(404, "no_log", format!("there is no log of slot {slot_id}, or no longer"))
+                    }
+                    Err(error) => Found::nothing(500, "unreadable", format!("the log of slot {slot_id}: {error}")),
+                }
+            }
+            RequestKind::Unknown => {
+                Found::nothing(501, "unsupported", "this version of the agent does not know how to")
+            }
+        }
+    }
+}
+
+/// Sends what a slot wrote, and what it writes until it is gone if it is to be followed.
+async fn send_log(
+    client: &Client,
+    runner: &RunnerId,
+    id: RequestId,
+    log: &SlotLog,
+    tail_bytes: u64,
+    follow: bool,
+) -> Result<(), ClientError> {
+    let (upload, sending) = client.answer_with_bytes(runner, id);
+    let reading = async {
+        match log.follow(tail_bytes) {
+            Ok(follower) => read(follower, upload, follow).await,
+            Err(error) => Err(error),
+        }
+    };
+    tokio::pin!(sending, reading);
+    tokio::select! {
+        // The server has enough.
+        sent = &mut sending => sent,
+        read = &mut reading => {
+            if let Err(error) = read {
+                tracing::warn!(request = %id, %error, "a log cannot be read");
+            }
+            sending.await
+        }
+    }
+}
+
+async fn read(mut follower: Follower, mut upload: Upload, follow: bool) -> io::Result<()> {
+    loop {
+        let next = if follow { follower.next().await? } else { follower.next_before_end()? };
+        let Some(chunk) = next else { return Ok(()) };
+        if !upload.send(text(chunk)).await {
+            return Ok(());
+        }
+    }
+}
+
+/// Where something is missing, a line says so.
+fn text(chunk: Chunk) -> Vec<u8> {
+    match chunk.lost {
+        0 => chunk.bytes,
+        lost => [format!("\n[berth: {lost} bytes are missing here]\n").into_bytes(), chunk.bytes].concat(),
+    }
+}

@@ -1,0 +1,88 @@
+//! What slots wrote, read through the agents that have it.
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use berth_core::Liveness;
+use berth_domain::{Generation, RunnerId, SlotId, SlotState};
+use berth_wire as wire;
+use berth_wire::{LogQuery, RequestKind};
+use futures_util::stream;
+use uuid::Uuid;
+
+use super::App;
+use super::body::{Named, Query};
+use super::problem::Failure;
+use crate::requests::Pieces;
+
+/// What is read of a log unless its reader says.
+const TAIL: u64 = 1 << 20;
+
+/// Read what a slot wrote
+///
+/// Its output and its errors, byte by byte as its program wrote them, from the agent that has them. A slot that failed
+/// or ended can be read for as long as its agent keeps its log. If the stream breaks off before its end, the connection
+/// does too.
+#[utoipa::path(get, path = "/api/v1/scheduler/slots/{id}/logs", tag = "scheduler",
+    params(("id" = wire::schema::SlotId, Path), LogQuery),
+    responses(
+        (status = 200, description = "What it wrote", body = String, content_type = "text/plain; charset=utf-8"),
+        (status = 404, description = "No such slot, or no log of it", body = wire::Problem, content_type = "application/problem+json"),
+        (status = 429, description = "Too many read from this runner", body = wire::Problem, content_type = "application/problem+json"),
+        (status = 502, description = "The agent answered with something else", body = wire::Problem, content_type = "application/problem+json"),
+        (status = 503, description = "The runner is lost", body = wire::Problem, content_type = "application/problem+json"),
+        (status = 504, description = "The agent did not answer", body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn read(
+    State(app): State<App>,
+    Named(id): Named<Uuid>,
+    Query(query): Query<LogQuery>,
+) -> Result<Response, Failure> {
+    let slot = SlotId::new(id);
+    let (runner, generation) = find(&app, slot, query.runner_id).await?;
+    let limit = app.limits.log.get();
+    let tail_bytes = query.tail_bytes.unwrap_or(TAIL).min(limit);
+    let kind = RequestKind::Logs { slot_id: slot, generation, tail_bytes, follow: query.follow };
+    // While it is read more may be written; the agent ends where the end was.
+    let limit = (!query.follow).then_some(limit.saturating_mul(2));
+    let asked = async { Some(app.requests.ask_for_bytes(&runner, kind, limit).await) };
+    let pieces = app.unless_stopping(asked).await.ok_or(crate::writer::Unavailable::Stopping)??;
+    let mut response = Response::new(body(pieces));
+    let text = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, text);
+    Ok(response)
+}
+
+fn body(pieces: Pieces) -> Body {
+    Body::from_stream(stream::unfold(pieces, |mut pieces| async move {
+        let piece = pieces.next().await?;
+        Some((piece, pieces))
+    }))
+}
+
+/// Which runner has the log, and which start of the slot is meant; typed answers where nobody can have it.
+async fn find(app: &App, slot: SlotId, named: Option<RunnerId>) -> Result<(RunnerId, Option<Generation>), Failure> {
+    app.see_fleet().await;
+    let (runner, generation) = match (app.views.slot(slot), named) {
+        (Some(view), _) if view.state == SlotState::Promised => {
+            let detail = format!("slot {slot} was not started yet: it waits for memory that is being released");
+            return Err(Failure::new(StatusCode::NOT_FOUND, "no_log", detail));
+        }
+        (Some(view), None) => (view.runner.clone(), Some(view.generation)),
+        (_, Some(named)) => (named, None),
+        (None, None) => {
+            let was = app.views.past_slot(slot).ok_or_else(|| {
+                let detail = format!("no slot {slot}; if it ended before the server was started, name its runner_id");
+                Failure::new(StatusCode::NOT_FOUND, "unknown_slot", detail)
+            })?;
+            (was.runner, Some(was.generation))
+        }
+    };
+    let view = app.views.runner(&runner).ok_or_else(|| Failure::unknown("runner", &runner))?;
+    if view.liveness == Liveness::Lost {
+        let detail = format!("runner {runner} is lost: what its slots wrote can be read once its agent is back");
+        return Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "runner_lost", detail));
+    }
+    Ok((runner, generation))
+}
