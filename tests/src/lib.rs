@@ -6,6 +6,7 @@ pub mod brute;
 pub mod checks;
 mod compare;
 mod deeds;
+pub mod fleet;
 pub mod hostile;
 mod judge;
 pub mod names;

@@ -1,15 +1,16 @@
 //! Doing what was decided. Everything is on the disk before it is done.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use berth_domain::{DesiredSlot, FailureReason, SlotId, Timestamp};
+use berth_domain::{Bytes, DesiredSlot, DeviceUuid, FailureReason, SlotId, Timestamp};
 
 use super::live::Live;
 use super::observe::end_of;
 use super::{Agent, AgentError};
 use crate::process::{Adoption, HealthState, Process, ProcessId, SlotMark, Tree, marked};
 use crate::reconcile::{Action, End, Health, Kept, Life};
-use crate::runtime::{Launch, Surroundings, render};
+use crate::runtime::{Launch, RenderError, Runtime, Surroundings, render};
 
 impl Agent {
     /// Takes over what an agent before this one started: by its record, and by the marks on processes.
@@ -24,7 +25,7 @@ impl Agent {
     fn take_over(&mut self, kept: &Kept) -> Result<(), AgentError> {
         let slot = &kept.slot;
         kept.port.iter().for_each(|port| self.ports.keep(*port));
-        let launch = self.render(slot, kept.port.unwrap_or(0)).ok();
+        let launch = self.render_again(slot, kept.port.unwrap_or(0));
         let mut live = self.at_hand(slot, kept.process.clone(), launch.as_ref())?;
         live.launch = launch;
         live.pids.clone_from(&kept.pids);
@@ -85,7 +86,7 @@ impl Agent {
                 args: Vec::new(),
                 gpus: Vec::new(),
                 cpu_millicores: berth_domain::Millicores::ZERO,
-                ram_bytes: berth_domain::Bytes::ZERO,
+                ram_bytes: Bytes::ZERO,
                 concurrency: 0,
             };
             let life = Life::Started { at: super::now(), ready: true };
@@ -241,18 +242,35 @@ impl Agent {
         let inventory = self.eyes.inventory();
         let gpus = inventory.iter().flat_map(|inventory| &inventory.gpus);
         let totals = gpus.map(|gpu| (gpu.uuid.clone(), gpu.memory.total)).collect();
+        self.render_on(&totals, runtime, slot, port).map_err(|error| {
+            tracing::error!(slot = %slot.id, %error, "not started");
+            FailureReason::BadBinary
+        })
+    }
+
+    /// What was rendered for a slot that an agent before this one started: where it answers, and how it is asked. Its
+    /// devices are those on record, since the driver may not have been looked at yet, or may not have them any more.
+    fn render_again(&self, slot: &DesiredSlot, port: u16) -> Option<Launch> {
+        let totals = slot.gpus.iter().map(|gpu| (gpu.uuid.clone(), gpu.memory_bytes)).collect();
+        self.render_on(&totals, self.runtimes.get(&slot.runtime)?, slot, port).ok()
+    }
+
+    fn render_on(
+        &self,
+        totals: &BTreeMap<DeviceUuid, Bytes>,
+        runtime: &Runtime,
+        slot: &DesiredSlot,
+        port: u16,
+    ) -> Result<Launch, RenderError> {
         let surroundings = Surroundings {
             runner: &self.settings.id,
             address: &self.settings.address,
             bind: self.settings.bind,
             port,
-            totals: &totals,
+            totals,
             environment: &self.settings.environment,
         };
-        render(runtime, slot, &surroundings).map_err(|error| {
-            tracing::error!(slot = %slot.id, %error, "not started");
-            FailureReason::BadBinary
-        })
+        render(runtime, slot, &surroundings)
     }
 
     fn at_hand(

@@ -58,6 +58,10 @@ pub struct AgentTable {
     pub drain_on_sigterm: bool,
     /// Between asking a slot to end and ending it.
     pub stop_grace: Span,
+    /// Between ending a slot by force and giving it up as one that cannot be ended.
+    pub unkillable_after: Span,
+    /// How long the driver may list a process that is gone before its devices count as out of order.
+    pub driver_after: Span,
     /// How long it may be silent.
     pub report_every: Span,
     /// A cgroup v2 directory in which it may make one for each slot.
@@ -80,6 +84,8 @@ impl Default for AgentTable {
             on_agent_exit: OnAgentExit::Keep,
             drain_on_sigterm: false,
             stop_grace: Span::from_secs(10),
+            unkillable_after: Span::from_secs(60),
+            driver_after: Span::from_secs(120),
             report_every: Span::from_secs(10),
             cgroup: None,
         }
@@ -142,6 +148,8 @@ pub struct AgentSettings {
     pub ports: RangeInclusive<u16>,
     pub drain_on_sigterm: bool,
     pub stop_grace: Span,
+    pub unkillable_after: Span,
+    pub driver_after: Span,
     pub report_every: Span,
     pub logs: LogTable,
     pub inventory: InventorySettings,
@@ -179,6 +187,8 @@ impl AgentConfig {
             ports: first..=last,
             drain_on_sigterm: table.drain_on_sigterm,
             stop_grace: table.stop_grace,
+            unkillable_after: table.unkillable_after,
+            driver_after: table.driver_after,
             report_every: table.report_every,
             logs: self.logs,
             inventory: self.inventory.clone(),
@@ -190,7 +200,8 @@ impl AgentConfig {
 
 impl AgentSettings {
     pub(super) fn patience(&self) -> Patience {
-        Patience { grace: self.stop_grace, ..Patience::default() }
+        let Self { stop_grace: grace, unkillable_after, driver_after, .. } = *self;
+        Patience { grace, unkillable_after, driver_after }
     }
 
     /// Runtimes that this machine has.

@@ -25,6 +25,8 @@ pub(super) struct Live {
     pub(super) is_unknown: bool,
     /// Pids that its tree had: the driver must list none of them.
     pub(super) pids: BTreeSet<u32>,
+    /// When each of them was last seen alive: what the driver said before that says nothing of it.
+    pub(super) last_alive: BTreeMap<u32, Timestamp>,
     /// What the driver sees it use, where it can tell.
     pub(super) memory: BTreeMap<DeviceUuid, MemoryUse>,
 }
@@ -50,6 +52,7 @@ impl Live {
             ended: None,
             is_unknown: false,
             pids: BTreeSet::new(),
+            last_alive: BTreeMap::new(),
             memory: BTreeMap::new(),
         }
     }

@@ -154,14 +154,14 @@ impl Agent {
         let mut is_fresh = false;
         for _ in 0..ROUNDS {
             let mut actions = self.next_actions()?;
-            // What a start counts on must be newer than everything before it: the driver is asked, and all is decided
-            // once more.
+            // What a start or a proof counts on must be newer than everything before it: the driver is asked, and all
+            // is decided once more.
             if !is_fresh && actions.iter().any(Action::needs_a_fresh_look) {
                 is_fresh = self.eyes.look_now(self.settings.inventory.deadline).await;
                 if is_fresh {
                     continue;
                 }
-                tracing::warn!("the driver does not answer: starts wait for it");
+                tracing::warn!("the driver does not answer: starts and proofs wait for it");
                 actions.retain(|action| !action.needs_a_fresh_look());
             }
             if actions.is_empty() {

@@ -39,7 +39,7 @@ impl Agent {
         let mut all = BTreeMap::new();
         for (id, kept) in self.record.kept() {
             let Some(live) = self.live.get_mut(id) else { continue };
-            all.insert(*id, look(kept, live, table, inventory));
+            all.insert(*id, look(kept, live, table, inventory, now));
         }
         all
     }
@@ -50,7 +50,7 @@ impl Agent {
     }
 }
 
-fn look(kept: &Kept, live: &mut Live, table: &ProcessTable, inventory: Option<&Inventory>) -> Seen {
+fn look(kept: &Kept, live: &mut Live, table: &ProcessTable, inventory: Option<&Inventory>, now: Timestamp) -> Seen {
     if live.ended.is_none()
         && let Some(exit) = live.process.as_deref().and_then(Process::poll_exit)
     {
@@ -59,7 +59,7 @@ fn look(kept: &Kept, live: &mut Live, table: &ProcessTable, inventory: Option<&I
     }
     let tree = match find(kept, live, table) {
         Ok(members) => {
-            remember_pids(live, &members, inventory);
+            remember_pids(live, &members, inventory, now);
             seen_of(&members)
         }
         // A look that fails says nothing, and is no proof of anything.
@@ -86,11 +86,20 @@ fn find(kept: &Kept, live: &mut Live, table: &ProcessTable) -> io::Result<Vec<Pr
 }
 
 /// Pids of the living, and of those whom the driver may not have let go of yet.
-fn remember_pids(live: &mut Live, members: &[ProcessId], inventory: Option<&Inventory>) {
+fn remember_pids(live: &mut Live, members: &[ProcessId], inventory: Option<&Inventory>, now: Timestamp) {
+    let Live { pids, last_alive, .. } = live;
+    pids.extend(members.iter().map(|process| process.pid));
+    last_alive.extend(members.iter().map(|process| (process.pid, now)));
+    // A pid that came with the record may have been alive until now.
+    for pid in pids.iter() {
+        last_alive.entry(*pid).or_insert(now);
+    }
     let gpus = inventory.map(|inventory| inventory.gpus.as_slice()).unwrap_or_default();
-    let may_be_listed = |pid: u32| gpus.iter().any(|gpu| !gpu.processes.is_clear_of(&BTreeSet::from([pid])));
-    live.pids.retain(|pid| inventory.is_none() || may_be_listed(*pid));
-    live.pids.extend(members.iter().map(|process| process.pid));
+    let may_be_listed = |pid: u32, alive: Timestamp| {
+        gpus.iter().any(|gpu| gpu.taken <= alive || !gpu.processes.is_clear_of(&BTreeSet::from([pid])))
+    };
+    last_alive.retain(|pid, alive| *alive >= now || inventory.is_none() || may_be_listed(*pid, *alive));
+    pids.retain(|pid| last_alive.contains_key(pid));
 }
 
 fn seen_of(members: &[ProcessId]) -> TreeSeen {

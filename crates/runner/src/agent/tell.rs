@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use berth_domain::{
-    Bytes, DeviceUuid, Endpoint, Evidence, FailureReason, GpuHealth, ReasonText, ReportedClaim, ReportedMemory,
-    ReportedState, RunnerReport, Sequence, SlotId, SlotReport,
+    Bytes, DeviceUuid, Endpoint, Evidence, FailureReason, GpuHealth, GpuReport, ReasonText, ReportedClaim,
+    ReportedMemory, ReportedState, RunnerReport, Sequence, SlotId, SlotReport,
 };
 use berth_wire as wire;
 use berth_wire::ReportRequest;
@@ -99,7 +99,7 @@ impl Agent {
             labels: self.settings.labels.clone(),
             runtimes: self.settings.offered(&self.runtimes),
             host: inventory.host.report(),
-            gpus: inventory.gpus.iter().map(GpuSeen::report).collect(),
+            gpus: inventory.gpus.iter().map(|gpu| self.gpu_report(gpu)).collect(),
             slots: slots.collect(),
         };
         let mut request = ReportRequest::from(report);
@@ -113,6 +113,15 @@ impl Agent {
         }
         request.links = inventory.links.iter().map(link).collect();
         request
+    }
+
+    /// A device whose slot was given up is out of order, whatever the driver says of it.
+    fn gpu_report(&self, gpu: &GpuSeen) -> GpuReport {
+        let given_up = self.record.kept().values().filter(|kept| kept.life == Life::GivenUp);
+        let is_out_of_order = given_up.flat_map(|kept| &kept.slot.gpus).any(|claim| claim.uuid == gpu.uuid);
+        let report = gpu.report();
+        let health = if is_out_of_order && report.health == GpuHealth::Ok { GpuHealth::Failed } else { report.health };
+        GpuReport { health, ..report }
     }
 
     /// Notes which slots the server has heard the end of.

@@ -147,10 +147,10 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether it counts on what the driver says is free.
+    /// Whether it counts on what the driver says now: what is free, or whom it no longer lists.
     #[must_use]
     pub fn needs_a_fresh_look(&self) -> bool {
-        matches!(self, Self::Start(_) | Self::Refuse(_))
+        matches!(self, Self::Start(_) | Self::Refuse(_) | Self::Gone(_))
     }
 }
 
