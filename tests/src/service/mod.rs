@@ -11,6 +11,7 @@
 //! | [`Raw`] | a connection without a client: bytes as a test likes them |
 //! | [`FakeAgent`] | the other end of the runner protocol, scripted by a test |
 //! | [`Obeying`] | such an agent on a thread of its own |
+//! | `gguf` | model files without weights |
 //! | [`ledgers`] | what must be true of every ledger that the server shows |
 #![expect(
     clippy::unwrap_used,
@@ -22,6 +23,7 @@
 mod agent;
 mod api;
 mod binary;
+mod gguf;
 pub mod ledgers;
 mod obeying;
 mod raw;
@@ -33,6 +35,7 @@ use std::time::{Duration, Instant};
 pub use agent::{FakeAgent, Held};
 pub use api::{Api, Ask, Reply};
 pub use binary::berth;
+pub use gguf::write_gguf;
 pub use obeying::Obeying;
 pub use raw::Raw;
 pub use server::{Options, Refused, Server};

@@ -3,11 +3,13 @@
 mod b;
 mod b4;
 mod c;
+mod estimates;
 mod events;
 mod limits;
 mod listings;
 mod n;
 mod o;
+mod observed;
 mod q;
 mod s1;
 mod s2;

@@ -13,7 +13,7 @@ use utoipa_axum::routes;
 
 use super::access::{Gate, admit, furnish, guard, refuse};
 use super::problem::Failure;
-use super::{App, admin, agents, catalogue, events, fleet, health, openapi, scheduler, slots, workloads};
+use super::{App, admin, agents, catalogue, estimates, events, fleet, health, openapi, scheduler, slots, workloads};
 use crate::trust::Access;
 
 /// Workloads, models, runners and the server's own affairs, by what they ask of their caller.
@@ -33,7 +33,8 @@ fn versioned() -> [(Access, OpenApiRouter<App>); 5] {
         .routes(routes!(workloads::submit))
         .routes(routes!(workloads::cancel))
         .routes(routes!(workloads::heartbeat))
-        .routes(routes!(workloads::complete));
+        .routes(routes!(workloads::complete))
+        .routes(routes!(estimates::make));
     let operate = OpenApiRouter::new()
         .routes(routes!(catalogue::put))
         .routes(routes!(catalogue::remove))
