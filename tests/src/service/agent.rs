@@ -45,6 +45,8 @@ pub struct FakeAgent {
     pub starts_at_once: bool,
     /// Slots that should stop are gone, with proof, at once.
     pub proves_at_once: bool,
+    /// How much of its claim a slot uses that starts from now on.
+    pub uses_percent: u64,
     sequence: u64,
     epoch: Option<u64>,
     seen: Option<u64>,
@@ -73,6 +75,7 @@ impl FakeAgent {
             started: Vec::new(),
             starts_at_once: true,
             proves_at_once: true,
+            uses_percent: 100,
             sequence: 0,
             epoch: None,
             seen: None,
@@ -221,7 +224,14 @@ impl FakeAgent {
         let claims = slot["gpus"].as_array().into_iter().flatten().map(claim).collect();
         self.slots.insert(
             id,
-            Held { generation, state: state.to_owned(), claims, exit_code: None, reason: None, uses_percent: 100 },
+            Held {
+                generation,
+                state: state.to_owned(),
+                claims,
+                exit_code: None,
+                reason: None,
+                uses_percent: self.uses_percent,
+            },
         );
     }
 

@@ -53,8 +53,12 @@ fn p3_an_estimate_of_74_is_charged_where_42_was_said() {
     api.model("twenty", json!({ "memory": "20GiB", "placement": "pack" }));
     let second = api.lease("twenty").is(201).id();
     agent.obey_all();
-    let gpu = |id: &str| api.workload(id)["slot"]["gpus"][0]["uuid"].clone();
-    assert_ne!(gpu(&first), gpu(&second), "with 42 it would have joined");
+    let gpu = |id: &str| api.workload(id)["slot"]["gpus"].clone();
+    assert_eq!(
+        (gpu(&first), gpu(&second)),
+        (json!([agent.uuid(0)]), json!([agent.uuid(1)])),
+        "with 42 it would have joined"
+    );
     let ledger = api.get("/scheduler/ledger").is(200).body;
     let held: Vec<u64> =
         ledger["devices"].as_array().unwrap().iter().map(|d| d["held_bytes"].as_u64().unwrap()).collect();

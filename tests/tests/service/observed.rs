@@ -12,16 +12,12 @@ fn one_slot(model: Value, percent: u64) -> (Server, FakeAgent) {
     let server = Options::default().set(&["scheduler.judge_after=0s", "scheduler.backoff=10ms"]).start();
     let api = server.api();
     let mut agent = FakeAgent::new(&api, "box", &[80 * GIB]).registered();
-    agent.starts_at_once = false;
+    agent.uses_percent = percent;
     api.model("m", model);
     let _ = api.lease("m").is(201);
-    agent.obey();
-    for slot in agent.slots.values_mut() {
-        slot.uses_percent = percent;
-        slot.state = "ready".to_owned();
-    }
+    agent.obey_all();
     let _ = agent.report().is(200);
-    let _ = agent.report().is(200);
+    agent.uses_percent = 100;
     (server, agent)
 }
 
@@ -80,7 +76,6 @@ fn out_of_memory_raises_the_next_claim_and_survives_a_kill() {
     server.kill();
     server.restart();
     assert_eq!(memory(&api, "m")["gpu_bytes"], json!([22 * GIB]), "it is in the journal");
-    agent.starts_at_once = true;
     eventually("the next slot", || {
         agent.obey();
         let next = agent.slots.values().any(|slot| slot.claims.first().is_some_and(|claim| claim.1 == 22 * GIB));

@@ -148,7 +148,7 @@ impl Metrics {
             Event::SlotFailed { .. } => drop(self.slots_failed.inc()),
             Event::RunnerLost { .. } => drop(self.lost.inc()),
             Event::MemoryCorrected { why, .. } => {
-                drop(self.corrections.get_or_create(&ReasonLabels { reason: why.code() }).inc());
+                self.corrections.get_or_create(&ReasonLabels { reason: why.code() }).inc();
             }
             _ => {}
         }
