@@ -87,6 +87,7 @@ fn idle_app(config: &Config) -> anyhow::Result<App> {
         tokens: Tokens::open(&config.server.data_dir)?,
         audit: Audit::open(&config.server.data_dir)?,
         rates: Arc::new(Rates::new(config.limits.requests_per_second, config.limits.burst)),
+        estimator: berth_server::estimator::Estimator::new(&[]),
         limits: config.limits.clone(),
         log_level: LogLevel::fixed(),
         stopping: watch::channel(false).1,
