@@ -138,8 +138,7 @@ fn open(reach: &Reach, request: &EstimateRequest, prefix: &str) -> Result<Model,
 
 fn complete(model: &Model, request: &EstimateRequest, mut spec: ModelSpec) -> Result<ModelSpec, Invalid> {
     let options = request.options();
-    let asked =
-        Options { gpu_counts: Some(spec.gpu_counts.clone()).filter(|counts| !counts.is_empty()), ..options.clone() };
+    let asked = Options { gpu_counts: Some(spec.gpu_counts.clone()).filter(|counts| !counts.is_empty()), ..options };
     let args: Vec<&str> = spec.args.iter().map(Arg::as_str).collect();
     let program = Program::of(&spec.constraints.runtime);
     let agreed = launch::agree(model, program, &asked, &args, u64::from(spec.concurrency))

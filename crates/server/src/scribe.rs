@@ -192,11 +192,11 @@ fn write_event(happened: &Happened) {
         };
     }
     if is_a_warning(&happened.event) {
-        line!(tracing::Level::WARN)
+        line!(tracing::Level::WARN);
     } else if is_a_turn(&happened.event) {
-        line!(tracing::Level::INFO)
+        line!(tracing::Level::INFO);
     } else {
-        line!(tracing::Level::DEBUG)
+        line!(tracing::Level::DEBUG);
     }
 }
 

@@ -1,4 +1,5 @@
 //! Memory from a model's file: estimated once, stored, charged everywhere.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says so when it fails")]
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -187,14 +188,14 @@ fn files_elsewhere_are_not_read_whatever_leads_there() {
     let climbing = api.post("/api/v1/estimate", &json!({ "file": models.path().join("../x.gguf") })).is(422);
     assert_eq!(climbing.body["field"], "file");
     // A pipe would keep whoever opens it waiting.
-    rustix_fifo(&models.path().join("pipe.gguf"));
+    make_pipe(&models.path().join("pipe.gguf"));
     assert!(ask(&models.path().join("pipe.gguf")).text.contains("no file"));
     let linked_within = models.path().join("again.gguf");
     symlink(write_gguf(models.path(), "real.gguf", GIB), &linked_within).unwrap();
     let _ = api.post("/api/v1/estimate", &json!({ "file": linked_within })).is(200);
 }
 
-fn rustix_fifo(path: &Path) {
+fn make_pipe(path: &Path) {
     let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
     assert!(made.success());
 }
