@@ -237,9 +237,13 @@ impl Agent {
         }
     }
 
-    /// A failure, as good as any.
+    /// A failure: the usual, or too little memory.
     #[must_use]
-    pub const fn failure() -> ReportedState {
-        ReportedState::Failed(FailureReason::Crashed)
+    pub const fn failure(choice: u8) -> ReportedState {
+        ReportedState::Failed(if choice.is_multiple_of(2) {
+            FailureReason::Crashed
+        } else {
+            FailureReason::OutOfMemory
+        })
     }
 }

@@ -92,7 +92,7 @@ impl<'a> Board<'a> {
     #[must_use]
     pub fn places(&self, asks: Asks<'_>, when: When<'_>) -> Vec<Place> {
         for count in asks.spec.allowed_counts() {
-            let Some(needs) = asks.spec.memory_on(count) else { continue };
+            let Some(needs) = self.reference.needs(asks.spec, count) else { continue };
             let mut places = Vec::new();
             for runner in self.runners.iter().filter(|runner| self.matches(runner, asks)) {
                 if self.host_fits(runner, asks.spec, when) {

@@ -20,7 +20,7 @@ impl Run {
         let running = |n: &u8| agent.running(*n);
         let change = |slot: Option<SlotId>, state: ReportedState| slot.map(|slot| (slot, state));
         let changed = match deed {
-            Deed::Fail { slot } => change(running(slot), Agent::failure()),
+            Deed::Fail { slot } => change(running(slot), Agent::failure(*slot)),
             Deed::HalfGone { slot } => {
                 change(running(slot), ReportedState::Gone(Evidence { tree_gone: true, driver_clear: false }))
             }

@@ -133,7 +133,7 @@ fn spec() -> impl Strategy<Value = ModelSpec> {
     let host = (prop_oneof![number(), Just(0)], size());
     (0usize..10, prop::option::of(memory()), counts, any::<bool>(), small(), replicas, host, span(), span()).prop_map(
         |(n, stated, counts, exclusive, concurrency, (min, max, pinned), (cpu, ram), keep_alive, min_run)| {
-            let memory = MemorySource { stated, estimated: None, prefer_estimate: true };
+            let memory = MemorySource { stated, prefer_estimate: true, ..MemorySource::default() };
             ModelSpec {
                 gpu_counts: counts.into_iter().map(GpuCount::new).collect::<BTreeSet<_>>(),
                 exclusive,
@@ -174,6 +174,7 @@ fn reported() -> impl Strategy<Value = ReportedState> {
         Just(ReportedState::Ready),
         Just(ReportedState::Stopping),
         Just(ReportedState::Failed(FailureReason::Unkillable)),
+        Just(ReportedState::Failed(FailureReason::OutOfMemory)),
         any::<i32>().prop_map(|code| ReportedState::Exited { code }),
         Just(ReportedState::Refused),
         evidence,

@@ -176,8 +176,15 @@ fn memory() -> impl Strategy<Value = MemorySource> {
         2 => fraction.prop_map(Memory::Fraction),
     ];
     let estimated = prop::option::weighted(0.2, (1u64..48).prop_map(|gib| Memory::Total(Bytes::gib(gib))));
-    (prop::option::weighted(0.96, stated), estimated, prop::bool::weighted(0.1))
-        .prop_map(|(stated, estimated, prefer_estimate)| MemorySource { stated, estimated, prefer_estimate })
+    (prop::option::weighted(0.96, stated), estimated, prop::bool::weighted(0.1), prop::bool::weighted(0.3)).prop_map(
+        |(stated, estimated, prefer_estimate, learn)| MemorySource {
+            stated,
+            estimated,
+            prefer_estimate,
+            learn,
+            estimate: None,
+        },
+    )
 }
 
 fn counts() -> impl Strategy<Value = BTreeSet<GpuCount>> {

@@ -10,7 +10,7 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
 /// What random histories must reach, or the properties say little.
-const WANTED: [&str; 34] = [
+const WANTED: [&str; 37] = [
     "DeviceBackedOff",
     "DeviceDetached",
     "DeviceDisputed",
@@ -19,6 +19,9 @@ const WANTED: [&str; 34] = [
     "ForeignChanged",
     "ForeignSampled",
     "MachineBooted",
+    "MemoryCorrected",
+    "MemoryJudged",
+    "MemoryObserved",
     "ModelDeleted",
     "PromiseKept",
     "PromiseWithdrawn",

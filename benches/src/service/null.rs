@@ -20,6 +20,7 @@ use berth_server::engine::{Engine, Record};
 use berth_server::http::access::{Gate, guard};
 use berth_server::http::{App, Tools};
 use berth_server::logging::LogLevel;
+use berth_server::requests::Requests;
 use berth_server::scribe::Scribe;
 use berth_server::serve;
 use berth_server::trust::Access;
@@ -83,10 +84,12 @@ fn idle_app(config: &Config) -> anyhow::Result<App> {
     let (writer, _) = writer::start(desk, ClusterId::new(Uuid::now_v7()))?;
     Ok(App::from(Tools {
         writer,
+        requests: Requests::new(views.clone(), config.limits.bounds(), config.limits.agent_patience()),
         views,
         tokens: Tokens::open(&config.server.data_dir)?,
         audit: Audit::open(&config.server.data_dir)?,
         rates: Arc::new(Rates::new(config.limits.requests_per_second, config.limits.burst)),
+        estimator: berth_server::estimator::Estimator::new(&[]),
         limits: config.limits.clone(),
         log_level: LogLevel::fixed(),
         stopping: watch::channel(false).1,

@@ -2,6 +2,7 @@
 
 mod cli;
 mod dev;
+mod estimate;
 mod runner;
 mod scenario;
 mod serve;
@@ -39,6 +40,7 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<std::ffi::OsString>,
     },
+    Estimate(Box<estimate::Args>),
     /// Look at the configuration
     #[command(subcommand)]
     Config(serve::ConfigCommand),
@@ -78,6 +80,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::DemoSlot(args) => dev::demo_slot(&args).map(|()| ExitCode::SUCCESS),
         Command::Runner(args) => runner::run(args).map(|()| ExitCode::SUCCESS),
         Command::RunnerExec { arguments } => berth_runner::process::trampoline(arguments),
+        Command::Estimate(args) => Ok(estimate::run(&connection, &args)),
         Command::Config(command) => serve::config(command).map(|()| ExitCode::SUCCESS),
         Command::Scenario { files, explain } => scenario::run(&files, explain),
         Command::Client(command) => Ok(cli::run(&connection, command)),

@@ -455,3 +455,64 @@ fn models_come_from_standard_input_too() {
     assert_eq!(out, "applied a/b (revision 1)\n");
     server.ok(&["models", "rm", "a/b"]);
 }
+
+/// A model file as long as its header says, made of a header from the reader's own corpus.
+fn model_file(directory: &std::path::Path) -> String {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../estimate/tests/corpus/llama.gguf");
+    let path = directory.join("llama.gguf");
+    std::fs::copy(corpus, &path).unwrap();
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(64 << 20).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn an_estimate_needs_no_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = model_file(directory.path());
+    let estimate = |args: &[&str]| said(&[&["--server", "http://127.0.0.1:9", "estimate", &file], args].concat());
+
+    let table = estimate(&["--context", "4096", "--gpus", "1,2", "--gpu-memory", "1GiB"]);
+    assert_eq!(table.status, 0, "{}", table.err);
+    for part in ["llama.cpp: context 4096 x 1 sequence, cache f16", "weights", "kv cache", "GPU 1 |", "of 1 GiB"] {
+        assert!(table.out.contains(part), "{part:?} is not in\n{}", table.out);
+    }
+    assert!(table.out.contains("start it with: --ctx-size 4096 --parallel 1"), "{}", table.out);
+
+    let json = |args: &[&str]| -> Value {
+        let said = estimate(&[args, &["--output", "json"]].concat());
+        serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error}: {} {}", said.out, said.err))
+    };
+    let plain = json(&["--context", "4096", "--gpus", "1"]);
+    let gpu = &plain["counts"][0]["gpus"][0];
+    let parts = ["weights_bytes", "kv_bytes", "compute_bytes", "output_bytes", "projector_bytes", "overhead_bytes"];
+    let sum: u64 = parts.iter().map(|part| gpu[part].as_u64().unwrap()).sum();
+    assert_eq!(gpu["total_bytes"].as_u64(), Some(sum));
+    assert_eq!(gpu["kv_bytes"], 4 << 20, "as llama.cpp prints it: docs/ESTIMATION.md");
+
+    // Every option is heard.
+    let kv = |args: &[&str]| json(args)["counts"][0]["gpus"][0]["kv_bytes"].as_u64().unwrap();
+    assert_eq!(kv(&["--context", "4096", "--parallel", "2", "--gpus", "1"]), 8 << 20);
+    assert!(kv(&["--context", "4096", "--kv-type", "q8_0", "--gpus", "1"]) < 4 << 20);
+    let compute = |flash: &str| {
+        let made = json(&["--context", "4096", "--gpus", "1", "--flash-attention", flash]);
+        made["counts"][0]["gpus"][0]["compute_bytes"].as_u64().unwrap()
+    };
+    assert!(compute("false") > compute("true"));
+    assert_eq!(json(&["--profile", "conservative", "--gpus", "1"])["inputs"]["profile"], "conservative");
+    assert_eq!(json(&["--context", "4096"])["counts"].as_array().unwrap().len(), 4, "1, 2, 4 and 8 unless said");
+}
+
+#[test]
+fn an_estimate_that_cannot_be_made_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = model_file(directory.path());
+    let missing = said(&["estimate", "/nowhere/at/all.gguf"]);
+    assert_eq!(missing.status, 2);
+    assert!(missing.err.contains("/nowhere/at/all.gguf"), "{}", missing.err);
+    let no_type = said(&["estimate", &file, "--kv-type", "f17"]);
+    assert_eq!(no_type.status, 2);
+    assert!(no_type.err.contains("f17"), "{}", no_type.err);
+    let no_flash = said(&["estimate", &file, "--kv-type", "q8_0", "--flash-attention", "false"]);
+    assert_eq!(no_flash.status, 1);
+    assert!(no_flash.err.contains("need flash attention"), "{}", no_flash.err);
+}

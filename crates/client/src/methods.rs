@@ -4,10 +4,10 @@
 use berth_domain::{Attempt, DeviceUuid, ModelName, Revision, RunnerId, SlotId, WorkloadId};
 use berth_wire::{
     AuditEntry, CompleteRequest, Decision, DecisionQuery, Demand, Desired, DesiredQuery, DeviceLedger, DrainQuery,
-    EventQuery, Explanation, Fit, FitQuery, ForceReleaseRequest, ForgetRequest, Health, Ledger, LogLevel, LogQuery,
-    Model, ModelRequest, NewToken, PageQuery, QueueEntry, Ready, ReportAnswer, ReportRequest, Runner, RunnerStatus,
-    Slot, SlotQuery, SubmitRequest, TimeSpan, Token, TokenId, TokenRequest, Version, WaitQuery, Workload,
-    WorkloadFilter,
+    Estimate, EstimateRequest, EventQuery, Explanation, Fit, FitQuery, ForceReleaseRequest, ForgetRequest, Health,
+    Ledger, LogLevel, LogQuery, Model, ModelRequest, NewToken, PageQuery, QueueEntry, Ready, ReportAnswer,
+    ReportRequest, Runner, RunnerStatus, Slot, SlotQuery, SubmitRequest, TimeSpan, Token, TokenId, TokenRequest,
+    Version, WaitQuery, Workload, WorkloadFilter,
 };
 use reqwest::StatusCode;
 use serde::de::DeserializeOwned;
@@ -76,6 +76,11 @@ impl Client {
 
 /// Models.
 impl Client {
+    /// How much memory a model needs, from files that the server may read.
+    pub async fn estimate(&self, request: &EstimateRequest) -> Result<Estimate, ClientError> {
+        self.body(routes::estimate(request)).await
+    }
+
     /// Lists models.
     pub async fn models(&self, page: &PageQuery) -> Listing<Model> {
         self.list(routes::models(page)).await

@@ -3,10 +3,10 @@
 use berth_domain::{Attempt, DeviceUuid, ModelName, RunnerId, SlotId, WorkloadId};
 use berth_wire::{
     AuditEntry, CompleteRequest, Decision, DecisionQuery, Demand, Desired, DesiredQuery, DeviceLedger, DrainQuery,
-    EventQuery, Explanation, Fit, FitQuery, ForceReleaseRequest, ForgetRequest, Health, HeartbeatRequest, Ledger,
-    LogLevel, LogQuery, Model, ModelRequest, NewToken, PageQuery, QueueEntry, Ready, ReportAnswer, ReportRequest,
-    RequestId, Runner, RunnerStatus, Slot, SlotQuery, SubmitRequest, TimeSpan, Token, TokenId, TokenRequest, Version,
-    WaitQuery, Workload, WorkloadFilter,
+    Estimate, EstimateRequest, EventQuery, Explanation, Fit, FitQuery, ForceReleaseRequest, ForgetRequest, Health,
+    HeartbeatRequest, Ledger, LogLevel, LogQuery, Model, ModelRequest, NewToken, PageQuery, QueueEntry, Ready,
+    ReportAnswer, ReportRequest, RequestId, Runner, RunnerStatus, Slot, SlotQuery, SubmitRequest, TimeSpan, Token,
+    TokenId, TokenRequest, Version, WaitQuery, Workload, WorkloadFilter,
 };
 use serde::de::IgnoredAny;
 
@@ -88,6 +88,12 @@ pub fn delete_model(name: &ModelName) -> Route<IgnoredAny> {
 #[must_use]
 pub fn fit(name: &ModelName, query: FitQuery) -> Route<Fit> {
     Route::post(path!["models", name.as_str(), "fit"]).query(&query).repeatable()
+}
+
+/// `POST /estimate`: nothing is kept, so it may be sent again.
+#[must_use]
+pub fn estimate(request: &EstimateRequest) -> Route<Estimate> {
+    Route::post(path!["estimate"]).body(request).repeatable()
 }
 
 /// `GET /runners`

@@ -7,12 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use berth_domain::{
-    BootId, Bytes, ClusterId, DeviceUuid, Endpoint, Epoch, FailureReason, Generation, GpuHealth, GpuName, HostReport,
-    Incarnation, LabelKey, LabelValue, MachineId, Millicores, ModelName, ModelRevision, ModelSpec, PoolName,
-    ReasonText, RunnerId, RuntimeName, Sequence, SlotId, Submission, Timestamp, WorkloadEnd, WorkloadId,
+    BootId, Bytes, ClusterId, DeviceUuid, Endpoint, Epoch, FailureReason, Generation, GpuCount, GpuHealth, GpuName,
+    HostReport, Incarnation, LabelKey, LabelValue, MachineId, Millicores, ModelName, ModelRevision, ModelSpec,
+    PoolName, ReasonText, RunnerId, RuntimeName, Sequence, SlotId, Submission, Timestamp, WorkloadEnd, WorkloadId,
 };
 use serde::{Deserialize, Serialize};
 
+use crate::memory::{CorrectionReason, MemoryVerdict};
 use crate::reason::{Cause, Proof, StopReason, WaitReason};
 
 /// Bytes on one device that were decided to belong to a slot.
@@ -96,6 +97,12 @@ pub enum Event {
     ModelRetried { model: ModelName },
     /// A model was removed.
     ModelDeleted { model: ModelName },
+    /// The most that its slots were seen to use, in rank order; `settled` once one of them served for a while.
+    MemoryObserved { model: ModelName, count: GpuCount, peaks: Vec<Bytes>, settled: bool },
+    /// What its slots use is held against what it is charged.
+    MemoryJudged { model: ModelName, count: GpuCount, verdict: MemoryVerdict, claim: Vec<Bytes>, peaks: Vec<Bytes> },
+    /// Something else is charged than the catalogue says. Claims that exist stay as they are.
+    MemoryCorrected { model: ModelName, count: GpuCount, bytes: Vec<Bytes>, why: CorrectionReason },
 
     /// A machine has this boot; everything that ran before it is gone.
     MachineBooted { machine: MachineId, boot: BootId },

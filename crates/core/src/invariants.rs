@@ -3,7 +3,8 @@
 use berth_domain::{Bytes, SlotState, WorkloadKind, WorkloadState};
 
 use crate::ledger::{Ledger, Phase, Quantity};
-use crate::state::{Device, Slot, State};
+use crate::memory::MemoryVerdict;
+use crate::state::{Device, Shape, Slot, State};
 use crate::table::{DeviceKey, SlotKey};
 
 /// Something that must be true and is not.
@@ -164,6 +165,14 @@ fn check_models(state: &State) -> Result<(), Violation> {
         }
         let open = slots.filter(|slot| slot.open.is_some()).count();
         ensure!(open == model.open.len(), "model {}: {open} open, {} kept", model.name, model.open.len());
+        let shape = state.shapes.get(model.shape).map(|row| row.shape.as_ref());
+        let right = Shape::of(&model.spec, &model.memory);
+        ensure!(shape == Some(&right), "model {}: its shape is not what it is charged", model.name);
+        for (count, row) in &model.memory {
+            let claim = model.bytes_on(*count).unwrap_or_default();
+            let verdict = MemoryVerdict::of(&claim, &row.peaks, row.settled);
+            ensure!(verdict == row.verdict, "model {}: {count} GPUs judged {:?}", model.name, row.verdict);
+        }
         for kind in [WorkloadKind::Lease, WorkloadKind::Job] {
             ensure!(model.heads[kind as usize] == model.waiting(kind).first().copied(), "model {}: head", model.name);
         }

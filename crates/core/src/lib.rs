@@ -22,6 +22,7 @@
 //! | `decide` | what a command means; one file for each |
 //! | `settle` | what a change made possible |
 //! | `apply` | making an event true; cannot fail |
+//! | `memory` | what models were seen to use, beside what they are charged |
 //! | `explain` | why, as data and as text |
 //! | [`invariants`] | what must be true, recomputed from scratch |
 //! | [`view`] | what others may read; [`WorkChanges`] and [`FleetChanges`] tell which of it to read again |
@@ -36,6 +37,7 @@ mod explain;
 mod index;
 pub mod invariants;
 mod ledger;
+mod memory;
 mod plan;
 mod reason;
 pub mod sabotage;
@@ -56,6 +58,7 @@ pub use decide::{Decision, decide};
 pub use event::{Event, PlacedClaim, PlacedSlot, RunnerTraits, Seat};
 pub use explain::{ClaimRow, CountTried, CountVerdict, DeviceRow, Eviction, Help, Outcome, Report, Verdict};
 pub use ledger::{Ask, Balance, Claim, Ledger, Phase, Quantity, Shortfall};
+pub use memory::{CorrectionReason, MemoryVerdict};
 pub use reason::{Cause, Closed, Exclusion, Proof, StopReason, Unplaceable, WaitReason};
 pub use settings::Settings;
 pub use snapshot::Snapshot;

@@ -43,6 +43,12 @@ pub struct Settings {
     pub keep_ended: usize,
     /// From this many runners on, most of them silent at once means that the server is at fault.
     pub self_suspicion_from: usize,
+    /// How much more the next claim is after a slot ran out of memory, in percent of what its model's entry says.
+    pub oom_step: u32,
+    /// How far above (in percent of that) a claim may get in this way, or by what was seen.
+    pub oom_limit: u32,
+    /// How long a slot must have been ready before using less than its claim means anything.
+    pub judge_after: Span,
     /// Rows for devices in an explanation.
     pub explained_devices: usize,
 }
@@ -69,6 +75,9 @@ impl Default for Settings {
             keep_ended_for: Span::from_secs(3600),
             keep_ended: 100_000,
             self_suspicion_from: 3,
+            oom_step: 10,
+            oom_limit: 50,
+            judge_after: Span::from_secs(600),
             explained_devices: 8,
         }
     }

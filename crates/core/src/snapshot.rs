@@ -124,9 +124,10 @@ impl State {
 
     fn restore_catalogue(&mut self) {
         for model in self.models.keys() {
-            let Some(spec) = self.models.get(model).map(|row| row.spec.clone()) else { continue };
+            let Some(row) = self.models.get(model) else { continue };
+            let (spec, shape) = (row.spec.clone(), Shape::of(&row.spec, &row.memory));
             self.index.serve(&spec);
-            let shape = self.take_shape(Shape::of(&spec));
+            let shape = self.take_shape(shape);
             if let Some(row) = self.models.get_mut(model) {
                 row.shape = shape;
             }

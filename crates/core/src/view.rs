@@ -11,6 +11,7 @@ use berth_domain::{
 use crate::event::RunnerTraits;
 use crate::explain::{self, Report};
 use crate::ledger::{Balance, Phase};
+use crate::memory::{self, CorrectionReason, MemoryVerdict, Watched};
 use crate::plan::{self, Demand};
 use crate::reason::{Cause, Closed, StopReason, WaitReason};
 use crate::state::{Admission, Device, Liveness, Slot, State, Workload};
@@ -183,6 +184,25 @@ pub struct ModelView {
     pub evictions: u64,
     /// Its catalogue entry.
     pub spec: Arc<ModelSpec>,
+    /// What its slots were seen to use, and what is charged instead of what its entry says, by GPU count.
+    pub memory: Vec<MemoryView>,
+}
+
+/// What is known of one GPU count of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryView {
+    /// How many GPUs.
+    pub count: GpuCount,
+    /// What the next slot is charged on each of them.
+    pub charged: Vec<Bytes>,
+    /// Why that is not what its entry says, if it is not.
+    pub corrected: Option<CorrectionReason>,
+    /// The most that its slots were seen to use on each of them; empty before anything was seen.
+    pub peaks: Vec<Bytes>,
+    /// How the two compare.
+    pub verdict: MemoryVerdict,
+    /// What would be charged by what was seen, where that is another number.
+    pub offered: Option<Vec<Bytes>>,
 }
 
 /// Work of one model that waits for one reason.
@@ -422,7 +442,6 @@ impl State {
         }
     }
 
-    #[expect(clippy::unused_self, reason = "views are made by the state, like all others")]
     pub(crate) fn model_view(&self, model: &crate::state::Model) -> ModelView {
         ModelView {
             name: model.name.clone(),
@@ -432,7 +451,21 @@ impl State {
             waiting: model.waiting_leases.len() + model.waiting_jobs.len(),
             evictions: model.evictions,
             spec: model.spec.clone(),
+            memory: model.memory.iter().filter_map(|(count, row)| self.memory_view(model, *count, row)).collect(),
         }
+    }
+
+    fn memory_view(&self, model: &crate::state::Model, count: GpuCount, row: &Watched) -> Option<MemoryView> {
+        let (original, charged) = (model.stated_on(count)?, model.bytes_on(count)?);
+        let offered = memory::corrected(&original, &row.peaks, u64::from(self.settings.oom_limit));
+        Some(MemoryView {
+            count,
+            corrected: row.correction.as_ref().map(|correction| correction.why),
+            peaks: row.peaks.clone(),
+            verdict: row.verdict,
+            offered: Some(offered).filter(|offered| row.verdict.is_drift() && *offered != charged),
+            charged,
+        })
     }
 
     pub(crate) fn device_view(&self, device: &Device) -> DeviceView {

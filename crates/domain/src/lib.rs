@@ -11,6 +11,7 @@
 mod amount;
 mod bytes;
 mod desired;
+pub mod estimate;
 mod ids;
 mod model;
 mod names;
@@ -31,8 +32,8 @@ pub use model::{
     Constraints, GpuMemory, Memory, MemorySource, ModelSpec, ModelSpecError, Placement, RankMemory, Replicas,
 };
 pub use names::{
-    Arg, BootId, DeviceUuid, Endpoint, GpuName, IdempotencyKey, LabelKey, LabelValue, MachineId, ModelName, NameError,
-    PoolName, ReasonText, RunnerId, RuntimeName, TenantName,
+    Arg, BootId, DeviceUuid, Endpoint, FilePath, GpuName, IdempotencyKey, LabelKey, LabelValue, MachineId, ModelName,
+    NameError, PoolName, ReasonText, RunnerId, RuntimeName, TenantName,
 };
 pub use report::{
     Evidence, FailureReason, GpuHealth, GpuReport, HostReport, ReportedClaim, ReportedMemory, ReportedState,

@@ -1,9 +1,11 @@
 //! The catalogue entry of a model.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::estimate::FileEstimate;
 use crate::{
     Arg, Bytes, DeviceUuid, Fraction, GpuCount, GpuName, LabelKey, LabelValue, Millicores, ModelName, PoolName,
     RuntimeName, Span,
@@ -19,6 +21,29 @@ pub enum Memory {
     PerGpu(BTreeMap<GpuCount, RankMemory>),
     /// A fraction of each device it runs on.
     Fraction(Fraction),
+}
+
+impl Memory {
+    /// What each GPU must give, in rank order, or `None` where it does not say. Zero is unknown.
+    #[must_use]
+    pub fn on(&self, count: GpuCount) -> Option<Vec<GpuMemory>> {
+        let times = usize::from(count.get());
+        let ranks = match self {
+            Self::Total(total) => vec![total.split(count.get()); times],
+            Self::Fraction(fraction) => return Some(vec![GpuMemory::Fraction(*fraction); times]),
+            Self::PerGpu(per_gpu) => match per_gpu.get(&count)? {
+                RankMemory::Even(bytes) => vec![*bytes; times],
+                RankMemory::Ranks(list) => list.clone(),
+            },
+        };
+        ranks.into_iter().map(|bytes| (!bytes.is_zero()).then_some(GpuMemory::Bytes(bytes))).collect()
+    }
+
+    /// The same, where it is a number of bytes.
+    #[must_use]
+    pub fn bytes_on(&self, count: GpuCount) -> Option<Vec<Bytes>> {
+        self.on(count)?.into_iter().map(GpuMemory::bytes).collect()
+    }
 }
 
 /// Memory on each GPU of a slot with one GPU count.
@@ -40,13 +65,25 @@ pub struct MemorySource {
     pub estimated: Option<Memory>,
     /// Charge the estimate even where a number was stated.
     pub prefer_estimate: bool,
+    /// Charge what was seen to be used, once that is known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub learn: bool,
+    /// What the estimate was made of and for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<Arc<FileEstimate>>,
 }
 
 impl MemorySource {
     /// Memory that the operator stated.
     #[must_use]
     pub fn stated(memory: Memory) -> Self {
-        Self { stated: Some(memory), estimated: None, prefer_estimate: false }
+        Self { stated: Some(memory), ..Self::default() }
+    }
+
+    /// Whether what is charged is the estimate.
+    #[must_use]
+    pub fn charges_estimate(&self) -> bool {
+        self.estimated.is_some() && (self.prefer_estimate || self.stated.is_none())
     }
 
     /// The one that is charged everywhere. A stated number wins unless the model says otherwise.
@@ -68,6 +105,17 @@ pub enum GpuMemory {
     Fraction(Fraction),
     /// The device to itself.
     Whole,
+}
+
+impl GpuMemory {
+    /// The bytes, where it is a number of them.
+    #[must_use]
+    pub const fn bytes(self) -> Option<Bytes> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Fraction(_) | Self::Whole => None,
+        }
+    }
 }
 
 /// Where a model may run.
@@ -292,15 +340,7 @@ impl ModelSpec {
         if self.exclusive {
             return Some(vec![GpuMemory::Whole; times]);
         }
-        let ranks = match self.memory.charged()? {
-            Memory::Total(total) => vec![total.split(count.get()); times],
-            Memory::Fraction(fraction) => return Some(vec![GpuMemory::Fraction(*fraction); times]),
-            Memory::PerGpu(per_gpu) => match per_gpu.get(&count)? {
-                RankMemory::Even(bytes) => vec![*bytes; times],
-                RankMemory::Ranks(list) => list.clone(),
-            },
-        };
-        ranks.into_iter().map(|bytes| (!bytes.is_zero()).then_some(GpuMemory::Bytes(bytes))).collect()
+        self.memory.charged()?.on(count)
     }
 }
 
@@ -338,7 +378,7 @@ mod tests {
         let both = MemorySource {
             stated: Some(Memory::Total(Bytes::gib(42))),
             estimated: Some(Memory::Total(Bytes::gib(74))),
-            prefer_estimate: false,
+            ..MemorySource::default()
         };
         assert_eq!(both.charged(), Some(&Memory::Total(Bytes::gib(42))));
         let preferred = MemorySource { prefer_estimate: true, ..both };

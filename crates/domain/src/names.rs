@@ -166,6 +166,10 @@ text_type! {
     Arg, "argument", 4096, check_text
 }
 text_type! {
+    /// Where a file is, on whatever machine reads it.
+    FilePath, "path", 4096, check
+}
+text_type! {
     /// Words of a person or an agent, kept on record.
     ReasonText, "reason", 1024, check_text
 }

@@ -21,6 +21,7 @@
 //! | [`hf`] | Hugging Face folders: `config.json`, safetensors |
 //! | `arch` | what programs know of an architecture and files do not say |
 //! | `profile` | what each program does with a model; one file for each |
+//! | `reach` | which files may be read |
 //! | [`split`] | which GPU gets which layers |
 //! | [`launch`] | whether a program is started with what was estimated |
 //! | [`render`] | estimates for people |
@@ -36,6 +37,7 @@ pub mod launch;
 mod model;
 mod profile;
 mod projector;
+mod reach;
 pub mod render;
 mod shape;
 pub mod split;
@@ -46,6 +48,7 @@ pub use inputs::{CacheType, InputError, Inputs, Options, Profile, UnknownName};
 pub use model::{Model, OpenError};
 pub use profile::vllm::{GRAPHS_BEYOND_SHARE, utilization};
 pub use projector::{NotAProjector, Projector};
+pub use reach::{OutOfReach, Reach};
 pub use shape::{Experts, Layer, Shape, State};
 pub use split::LayerSpan;
 pub use weights::{Place, Weights};

@@ -11,6 +11,7 @@ use crate::hf::{FolderError, FolderModel};
 use crate::inputs::{CacheType, Defaults, InputError, Inputs, Options, Profile};
 use crate::profile::{GgufFacts, conservative, llama_cpp, vllm};
 use crate::projector::{NotAProjector, Projector};
+use crate::reach::Reach;
 
 /// A model whose headers were read.
 #[derive(Clone, Debug)]
@@ -46,20 +47,40 @@ pub enum OpenError {
 impl Model {
     /// Reads the headers of a GGUF file (and of its other parts), or of a folder.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
-        match path.is_dir() {
-            true => Ok(Self::Folder(Box::new(FolderModel::open(path)?))),
-            false => Ok(Self::Gguf { model: Box::new(GgufModel::open(path)?), projector: None }),
+        Self::open_within(&Reach::everything(), path)
+    }
+
+    /// The same, of files within reach.
+    pub fn open_within(reach: &Reach, path: &Path) -> Result<Self, OpenError> {
+        let unreadable = |problem: std::io::Error| GgufError::File { path: path.to_owned(), problem: problem.into() };
+        match reach.is_folder(path).map_err(unreadable)? {
+            true => Ok(Self::Folder(Box::new(FolderModel::open_within(reach, path)?))),
+            false => Ok(Self::Gguf { model: Box::new(GgufModel::open_within(reach, path)?), projector: None }),
         }
     }
 
     /// The same model with a projector.
     pub fn with_projector(self, path: &Path) -> Result<Self, OpenError> {
+        self.with_projector_within(&Reach::everything(), path)
+    }
+
+    /// The same, of a file within reach.
+    pub fn with_projector_within(self, reach: &Reach, path: &Path) -> Result<Self, OpenError> {
         match self {
             Self::Gguf { model, .. } => {
-                let projector = Projector::of(&GgufModel::open(path)?)?;
+                let projector = Projector::of(&GgufModel::open_within(reach, path)?)?;
                 Ok(Self::Gguf { model, projector: Some(projector) })
             }
             Self::Folder(_) => Err(OpenError::ProjectorOfFolder),
+        }
+    }
+
+    /// Whose memory is estimated unless somebody says.
+    #[must_use]
+    pub const fn usual_profile(&self) -> Profile {
+        match self {
+            Self::Gguf { .. } => Profile::LlamaCpp,
+            Self::Folder(_) => Profile::Vllm,
         }
     }
 
@@ -78,12 +99,13 @@ fn estimate_gguf(
     options: &Options,
 ) -> Result<Estimate, EstimateError> {
     let shape = model.shape()?;
-    let inputs = options.resolve(&Defaults {
+    let inputs = Defaults {
         profile: Profile::LlamaCpp,
         trained_context: shape.trained_context,
         cache_type: CacheType::F16,
         projector: projector.is_some(),
-    })?;
+    }
+    .resolve(options)?;
     let facts = GgufFacts::new(model, shape, projector);
     let devices = |gpus: u16| match inputs.profile {
         Profile::LlamaCpp => llama_cpp::devices(&facts, &inputs, gpus),

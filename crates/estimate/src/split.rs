@@ -1,27 +1,6 @@
 //! Which GPU gets which layers.
 
-use std::ops::Range;
-
-use serde::{Deserialize, Serialize};
-
-/// The layers of one GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct LayerSpan {
-    /// The first of them.
-    pub first: usize,
-    /// How many.
-    pub count: usize,
-    /// Whether what comes after the last layer is here too.
-    pub output: bool,
-}
-
-impl LayerSpan {
-    /// As a range of layers.
-    #[must_use]
-    pub const fn range(self) -> Range<usize> {
-        self.first..self.first + self.count
-    }
-}
+pub use berth_domain::estimate::LayerSpan;
 
 /// Splits the layers over GPUs of equal weight, as llama.cpp does: the output counts as one layer more, and layer `i`
 /// of `n` goes where `i / n` falls. So the first GPU has the odd layer, and the last has the output.

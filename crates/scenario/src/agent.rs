@@ -68,6 +68,7 @@ pub(crate) struct Agent {
     pub(crate) starts: Mode,
     pub(crate) stops: Mode,
     pub(crate) attributes: bool,
+    pub(crate) uses_percent: u64,
     pub(crate) cluster: Option<ClusterId>,
     pub(crate) incarnation: Option<Incarnation>,
     pub(crate) sequence: Sequence,
@@ -101,6 +102,7 @@ impl Agent {
             starts: text.starts,
             stops: text.stops,
             attributes: text.attributes,
+            uses_percent: text.uses_percent,
             cluster: None,
             incarnation: None,
             sequence: Sequence::default(),
@@ -132,7 +134,11 @@ impl Agent {
     pub(crate) fn start(&mut self, told: &DesiredSlot) {
         let claims: BTreeMap<_, _> = told.gpus.iter().map(|gpu| (gpu.uuid.clone(), gpu.memory_bytes)).collect();
         let state = if self.starts == Mode::Auto { ReportedState::Ready } else { ReportedState::Starting };
-        self.keep(told, state, claims.clone(), claims);
+        let part = |bytes: &Bytes| {
+            Bytes::new(bytes.get() / 100 * self.uses_percent + bytes.get() % 100 * self.uses_percent / 100)
+        };
+        let uses = claims.iter().map(|(uuid, bytes)| (uuid.clone(), part(bytes))).collect();
+        self.keep(told, state, claims, uses);
     }
 
     /// Says no to a slot for which the driver shows too little memory.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use berth_core::Settings;
 use berth_domain::{Bytes, Span};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::requests::Bounds;
 
@@ -29,6 +29,8 @@ pub struct Config {
     pub history: HistoryConfig,
     /// What is written to the log, and how.
     pub log: LogConfig,
+    /// How model files are read.
+    pub estimate: EstimateConfig,
     /// How decisions are made.
     pub scheduler: SchedulerConfig,
 }
@@ -112,11 +114,15 @@ impl Default for LimitsConfig {
 }
 
 impl LimitsConfig {
-    pub(crate) fn bounds(&self) -> Bounds {
+    /// How many requests to agents may be open.
+    #[must_use]
+    pub fn bounds(&self) -> Bounds {
         Bounds { per_runner: self.agent_requests, total: self.agent_requests_total }
     }
 
-    pub(crate) fn agent_patience(&self) -> Duration {
+    /// How long an agent may take to answer one.
+    #[must_use]
+    pub fn agent_patience(&self) -> Duration {
         Duration::from_millis(self.agent_answer.millis())
     }
 }
@@ -184,6 +190,29 @@ pub enum LogFormat {
     Json,
 }
 
+/// How model files are read.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EstimateConfig {
+    /// Directories below which the server may read the headers of model files. None: it reads no such file.
+    #[serde(deserialize_with = "one_or_several")]
+    pub model_dirs: Vec<PathBuf>,
+}
+
+/// A list, or one of them: the environment and flags have no lists.
+fn one_or_several<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a directory, or a list of directories")]
+    enum Directories {
+        One(PathBuf),
+        Several(Vec<PathBuf>),
+    }
+    Ok(match Directories::deserialize(deserializer)? {
+        Directories::One(directory) => vec![directory],
+        Directories::Several(directories) => directories,
+    })
+}
+
 /// How decisions are made. See the comments in `config/berth.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -208,6 +237,9 @@ pub struct SchedulerConfig {
     pub keep_ended_for: Span,
     pub keep_ended: usize,
     pub self_suspicion_from: usize,
+    pub oom_step: u32,
+    pub oom_limit: u32,
+    pub judge_after: Span,
     pub explained_devices: usize,
 }
 
@@ -235,6 +267,9 @@ macro_rules! scheduler_fields {
             keep_ended_for: $from.keep_ended_for,
             keep_ended: $from.keep_ended,
             self_suspicion_from: $from.self_suspicion_from,
+            oom_step: $from.oom_step,
+            oom_limit: $from.oom_limit,
+            judge_after: $from.judge_after,
             explained_devices: $from.explained_devices,
         }
     }};
@@ -379,6 +414,13 @@ impl Config {
         }
         if self.scheduler.attempts == 0 {
             return refuse("scheduler.attempts", "must be at least 1");
+        }
+        if self.scheduler.oom_step > 100 || self.scheduler.oom_limit > 1000 {
+            return refuse("scheduler.oom_step", "is at most 100 percent, and oom_limit at most 1000");
+        }
+        let climbs = |path: &PathBuf| path.components().any(|part| part == std::path::Component::ParentDir);
+        if self.estimate.model_dirs.iter().any(|path| !path.is_absolute() || climbs(path)) {
+            return refuse("estimate.model_dirs", "each must be an absolute path without ..");
         }
         if self.journal.segment < Bytes::mib(1) {
             return refuse("journal.segment", "must be at least 1MiB");

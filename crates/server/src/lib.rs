@@ -18,6 +18,7 @@
 //! | [`trust`] | tokens, rates, the audit log |
 //! | [`compact`] | snapshots, made beside the writer |
 //! | [`scribe`] | the log of decisions, written beside the writer |
+//! | [`estimator`] | estimates from model files, read beside everything else |
 //! | [`serve`] | sockets, TLS, limits, shutdown |
 //! | [`config`] | what an operator may choose |
 
@@ -25,6 +26,7 @@ mod clock;
 pub mod compact;
 pub mod config;
 pub mod engine;
+pub mod estimator;
 pub mod http;
 pub mod logging;
 pub mod present;

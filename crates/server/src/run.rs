@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use crate::compact::{self, Compaction};
 use crate::config::{Config, JournalConfig};
 use crate::engine::{BootError, Engine, Recovery};
+use crate::estimator::Estimator;
 use crate::http::{App, Tools, router};
 use crate::logging::LogLevel;
 use crate::requests::Requests;
@@ -124,6 +125,7 @@ impl Server {
             audit,
             rates: Arc::new(Rates::new(config.limits.requests_per_second, config.limits.burst)),
             limits: config.limits.clone(),
+            estimator: Estimator::new(&config.estimate.model_dirs),
             log_level,
             stopping: stopping.clone(),
         });

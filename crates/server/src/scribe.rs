@@ -191,7 +191,18 @@ fn write_event(happened: &Happened) {
             )
         };
     }
-    if is_a_turn(&happened.event) { line!(tracing::Level::INFO) } else { line!(tracing::Level::DEBUG) }
+    if is_a_warning(&happened.event) {
+        line!(tracing::Level::WARN);
+    } else if is_a_turn(&happened.event) {
+        line!(tracing::Level::INFO);
+    } else {
+        line!(tracing::Level::DEBUG);
+    }
+}
+
+/// Whether somebody should do something about it.
+fn is_a_warning(event: &Event) -> bool {
+    matches!(event, Event::MemoryJudged { verdict, .. } if verdict.is_drift())
 }
 
 /// Whether an event is a turn in somebody's life that a decision's own line does not tell.
@@ -208,6 +219,7 @@ fn is_a_turn(event: &Event) -> bool {
             | Event::SlotGranted { .. }
             | Event::SlotRipened { .. }
             | Event::ForeignChanged { .. }
+            | Event::MemoryObserved { .. }
             | Event::HostSized { .. }
             | Event::DeviceAttached { .. }
             | Event::RunnerDescribed { .. }

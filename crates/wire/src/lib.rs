@@ -18,8 +18,10 @@ pub mod body;
 
 mod audit;
 mod balance;
+mod charged;
 mod decision;
 mod desired;
+mod estimate;
 mod event;
 mod health;
 mod ledger;
@@ -44,16 +46,18 @@ mod workload;
 pub use audit::AuditEntry;
 pub use balance::{CpuBalance, MemoryBalance};
 pub use body::{BodyError, Invalid};
+pub use charged::{ChargedMemory, ObservedMemory};
 pub use decision::{
     CountTried, Decision, DecisionQuery, DeviceRow, Eviction, Explanation, Fit, FitQuery, Judgement, Outcome, RowClaim,
 };
 pub use desired::{Desired, DesiredGpu, DesiredQuery, DesiredSlot};
+pub use estimate::{Estimate, EstimateInputs, EstimateRequest, EstimatedCount, EstimatedGpu, EstimatedModel, KvType};
 pub use event::{EventQuery, StreamEvent};
 pub use health::{Health, Ready, Version};
 pub use ledger::{ClaimPhase, DeviceClaim, DeviceLedger, DeviceState, HostLedger, Ledger};
 pub use log::{LogLevel, LogQuery};
 pub use memory::ModelMemory;
-pub use model::{ChargedMemory, Model, ModelRequest};
+pub use model::{Model, ModelRequest};
 pub use model_file::ModelFile;
 pub use page::{PageQuery, REVISION_HEADER};
 pub use problem::{PROBLEM_MEDIA_TYPE, Problem};

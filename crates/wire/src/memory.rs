@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use berth_domain::{Bytes, Fraction, GpuCount, Memory, RankMemory};
+use berth_domain::estimate::Profile;
+use berth_domain::{Bytes, FilePath, Fraction, GpuCount, Memory, MemorySource, RankMemory, RunnerId};
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, SeqAccess};
-use serde::ser::{Error as _, SerializeMap, SerializeStruct};
+use serde::ser::{Error as _, SerializeMap};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;
 use utoipa::openapi::RefOr;
@@ -15,19 +17,111 @@ use utoipa::openapi::schema::{
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::schema::NeededSize;
+use crate::{EstimateRequest, KvType};
 
-/// How much memory a model needs: `"39GiB"`, whole bytes, `{"total": …}`, `{"per_gpu": {"1": …, "2": … or […]}}` or
-/// `{"fraction": 0.5}`. It goes out as one of the three objects, in whole bytes.
+/// How much memory a model needs: `"39GiB"`, whole bytes, `{"total": …}`, `{"per_gpu": {"1": …, "2": … or […]}}`,
+/// `{"fraction": 0.5}`, or `{"file": …}` to be estimated, with or without a stated number beside it. It goes out as an
+/// object, in whole bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModelMemory(pub Memory);
-
-impl ModelMemory {
-    const FORMS: &'static [&'static str] = &["total", "per_gpu", "fraction"];
+pub struct ModelMemory {
+    /// The operator's number.
+    pub stated: Option<Memory>,
+    /// What to estimate.
+    pub file: Option<EstimateRequest>,
+    /// Charge the estimate even where a number was stated.
+    pub prefer_estimate: bool,
+    /// Charge what was seen to be used, once that is known.
+    pub learn: bool,
 }
 
 impl From<Memory> for ModelMemory {
     fn from(memory: Memory) -> Self {
-        Self(memory)
+        Self { stated: Some(memory), file: None, prefer_estimate: false, learn: false }
+    }
+}
+
+impl ModelMemory {
+    /// What an operator must have said for this; nothing where nobody knows anything.
+    #[must_use]
+    pub fn of(source: &MemorySource) -> Option<Self> {
+        let file = source.estimate.as_deref().map(EstimateRequest::of);
+        (source.stated.is_some() || file.is_some()).then(|| Self {
+            stated: source.stated.clone(),
+            file,
+            prefer_estimate: source.prefer_estimate,
+            learn: source.learn,
+        })
+    }
+}
+
+/// An object as it comes in.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Object {
+    total: Option<Needed>,
+    per_gpu: Option<PerGpu>,
+    fraction: Option<Fraction>,
+    #[serde(default)]
+    prefer_estimate: bool,
+    #[serde(default)]
+    learn: bool,
+    file: Option<FilePath>,
+    runner: Option<RunnerId>,
+    projector: Option<FilePath>,
+    profile: Option<Profile>,
+    context: Option<u64>,
+    parallel: Option<u64>,
+    kv_type: Option<KvType>,
+    flash_attention: Option<bool>,
+    batch: Option<u64>,
+    unified_cache: Option<bool>,
+    overhead: Option<Bytes>,
+}
+
+impl Object {
+    /// Whether anything is said of how to estimate.
+    fn has_wishes(&self) -> bool {
+        self.runner.is_some()
+            || self.projector.is_some()
+            || self.profile.is_some()
+            || self.context.is_some()
+            || self.parallel.is_some()
+            || self.kv_type.is_some()
+            || self.flash_attention.is_some()
+            || self.batch.is_some()
+            || self.unified_cache.is_some()
+            || self.overhead.is_some()
+    }
+
+    fn read<E: de::Error>(self) -> Result<ModelMemory, E> {
+        let speaks_of_one = self.prefer_estimate || self.has_wishes();
+        let total = self.total.map(|Needed(bytes)| Memory::Total(bytes));
+        let per_gpu = self.per_gpu.map(|PerGpu(counts)| Memory::PerGpu(counts));
+        let mut stated = [total, per_gpu, self.fraction.map(Memory::Fraction)].into_iter().flatten();
+        let first = stated.next();
+        if stated.next().is_some() {
+            return Err(E::custom("memory has one of total, per_gpu and fraction, not several"));
+        }
+        let file = self.file.map(|file| EstimateRequest {
+            runner: self.runner,
+            projector: self.projector,
+            profile: self.profile,
+            context: self.context,
+            parallel: self.parallel,
+            kv_type: self.kv_type,
+            flash_attention: self.flash_attention,
+            batch: self.batch,
+            unified_cache: self.unified_cache,
+            overhead: self.overhead,
+            ..EstimateRequest::new(file)
+        });
+        if file.is_none() && speaks_of_one {
+            return Err(E::custom("memory speaks of an estimate but names no file to make it from"));
+        }
+        if first.is_none() && file.is_none() {
+            return Err(E::custom("memory needs one of total, per_gpu and fraction, or a file"));
+        }
+        Ok(ModelMemory { stated: first, file, prefer_estimate: self.prefer_estimate, learn: self.learn })
     }
 }
 
@@ -64,11 +158,11 @@ impl<'de> de::Visitor<'de> for MemoryVisitor {
     type Value = ModelMemory;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a size such as \"39GiB\", or an object with one of total, per_gpu and fraction")
+        f.write_str("a size such as \"39GiB\", or an object with one of total, per_gpu and fraction, or a file")
     }
 
     fn visit_u64<E: de::Error>(self, number: u64) -> Result<ModelMemory, E> {
-        needed(Bytes::new(number)).map(|bytes| ModelMemory(Memory::Total(bytes)))
+        needed(Bytes::new(number)).map(|bytes| Memory::Total(bytes).into())
     }
 
     fn visit_i64<E: de::Error>(self, number: i64) -> Result<ModelMemory, E> {
@@ -84,24 +178,11 @@ impl<'de> de::Visitor<'de> for MemoryVisitor {
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<ModelMemory, E> {
         let bytes = text.parse().map_err(E::custom)?;
-        needed(bytes).map(|bytes| ModelMemory(Memory::Total(bytes)))
+        needed(bytes).map(|bytes| Memory::Total(bytes).into())
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ModelMemory, A::Error> {
-        let mut read: Option<Memory> = None;
-        while let Some(form) = map.next_key::<String>()? {
-            let memory = match form.as_str() {
-                "total" => Memory::Total(map.next_value::<Needed>()?.0),
-                "per_gpu" => Memory::PerGpu(map.next_value::<PerGpu>()?.0),
-                "fraction" => Memory::Fraction(map.next_value::<Fraction>()?),
-                "file" => return Err(de::Error::custom("memory from a file: not yet: state the memory")),
-                _ => return Err(de::Error::unknown_field(&form, ModelMemory::FORMS)),
-            };
-            if read.replace(memory).is_some() {
-                return Err(de::Error::custom("memory has one of total, per_gpu and fraction, not several"));
-            }
-        }
-        read.map(ModelMemory).ok_or_else(|| de::Error::custom("memory needs one of total, per_gpu and fraction"))
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ModelMemory, A::Error> {
+        Object::deserialize(MapAccessDeserializer::new(map))?.read()
     }
 }
 
@@ -179,21 +260,46 @@ impl<'de> de::Visitor<'de> for RanksVisitor {
 
 impl Serialize for ModelMemory {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_struct("ModelMemory", 1)?;
-        match &self.0 {
-            Memory::Total(bytes) => object.serialize_field("total", bytes)?,
-            Memory::PerGpu(counts) => object.serialize_field("per_gpu", &Counts(counts))?,
-            Memory::Fraction(fraction) => {
+        let mut object = Said {
+            total: None,
+            per_gpu: None,
+            fraction: None,
+            prefer_estimate: self.prefer_estimate,
+            learn: self.learn,
+            file: self.file.as_ref(),
+        };
+        match &self.stated {
+            None => {}
+            Some(Memory::Total(bytes)) => object.total = Some(*bytes),
+            Some(Memory::PerGpu(counts)) => object.per_gpu = Some(Counts(counts)),
+            Some(Memory::Fraction(fraction)) => {
                 let number = f64::from(fraction.millionths()) / f64::from(Fraction::WHOLE);
                 // The shortest text of this number is the fraction as it was written, so it comes back the same.
                 if number.to_string().parse() != Ok(*fraction) {
                     return Err(S::Error::custom("a fraction that is no number"));
                 }
-                object.serialize_field("fraction", &number)?;
+                object.fraction = Some(number);
             }
         }
-        object.end()
+        object.serialize(serializer)
     }
+}
+
+/// An object as it goes out.
+#[derive(Serialize)]
+struct Said<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total: Option<Bytes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    per_gpu: Option<Counts<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fraction: Option<f64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    prefer_estimate: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    learn: bool,
+    #[serde(flatten)]
+    file: Option<&'a EstimateRequest>,
 }
 
 struct Counts<'a>(&'a BTreeMap<GpuCount, RankMemory>);
@@ -222,21 +328,44 @@ impl PartialSchema for ModelMemory {
             .additional_properties(Some(RefOr::T(Schema::from(ranks))))
             .min_properties(Some(1))
             .description(Some("The memory of each GPU, by the number of GPUs."));
+        let per_gpu = Schema::from(per_gpu);
         let fraction = typed(Type::Number)
             .exclusive_minimum(Some(0))
             .maximum(Some(1))
             .description(Some("A fraction of each GPU's capacity, with at most six decimals."));
+        let fraction = Schema::from(fraction);
+        let truth = |text: &str| typed(Type::Boolean).description(Some(text));
+        let learn = || truth("Charge what was seen to be used, once that is known.");
+        let prefer = truth("Charge the estimate even where a number is stated beside it.");
+        let stated = |name: &str, schema: RefOr<Schema>| {
+            Schema::from(object().property(name, schema).required(name).property("learn", learn()))
+        };
+        // The wishes of an estimate stand beside the file; which GPU counts, the model says.
+        let mut file = object()
+            .property("total", size())
+            .property("per_gpu", per_gpu.clone())
+            .property("fraction", fraction.clone())
+            .property("prefer_estimate", prefer)
+            .property("learn", learn())
+            .required("file");
+        if let RefOr::T(Schema::Object(request)) = EstimateRequest::schema() {
+            let wishes = request.properties.into_iter().filter(|(name, _)| name != "gpu_counts");
+            file = wishes.fold(file, |file, (name, schema)| file.property(name, schema));
+        }
         let several = json!({"per_gpu": {"1": "74GiB", "2": ["44GiB", "40GiB"]}});
+        let estimated = json!({"file": "/models/qwen3-8b-q4_k_m.gguf", "context": 8192, "kv_type": "q8_0"});
         OneOfBuilder::new()
             .item(size())
-            .item(object().property("total", size()).required("total"))
-            .item(object().property("per_gpu", per_gpu).required("per_gpu"))
-            .item(object().property("fraction", fraction).required("fraction"))
+            .item(stated("total", size().into()))
+            .item(stated("per_gpu", per_gpu.into()))
+            .item(stated("fraction", fraction.into()))
+            .item(file)
             .description(Some(
-                "How much memory it needs: one number that is split over its GPUs, a number for each GPU count, or a \
-                 fraction of a GPU. It goes out as one of the objects, in whole bytes.",
+                "How much memory it needs: one number that is split over its GPUs, a number for each GPU count, a \
+                 fraction of a GPU, or a file to estimate it from, with or without a stated number beside it. It goes \
+                 out as one of the objects, in whole bytes.",
             ))
-            .examples([json!("39GiB"), several, json!({"fraction": 0.5})])
+            .examples([json!("39GiB"), several, json!({"fraction": 0.5}), estimated])
             .into()
     }
 }
@@ -244,6 +373,7 @@ impl PartialSchema for ModelMemory {
 impl ToSchema for ModelMemory {
     fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
         schemas.push((NeededSize::name().into_owned(), NeededSize::schema()));
+        EstimateRequest::schemas(schemas);
     }
 }
 
@@ -253,12 +383,12 @@ mod tests {
     use crate::body::{BodyError, read};
     use proptest::prelude::*;
 
-    fn memory(text: &str) -> Result<Memory, BodyError> {
+    fn memory(text: &str) -> Result<ModelMemory, BodyError> {
         #[derive(Deserialize)]
         struct Body {
             memory: ModelMemory,
         }
-        read::<Body>(format!("{{\"memory\": {text}}}").as_bytes()).map(|body| body.memory.0)
+        read::<Body>(format!("{{\"memory\": {text}}}").as_bytes()).map(|body| body.memory)
     }
 
     fn refused(text: &str) -> (String, String) {
@@ -272,18 +402,18 @@ mod tests {
     fn every_form_is_read() {
         let total = Memory::Total(Bytes::gib(39));
         for text in ["\"39GiB\"", "41875931136", "{\"total\": \"39 GiB\"}", "{\"total\": 41875931136}"] {
-            assert_eq!(memory(text), Ok(total.clone()), "{text}");
+            assert_eq!(memory(text), Ok(total.clone().into()), "{text}");
         }
-        assert_eq!(memory("\"74.49GiB\""), Ok(Memory::Total(Bytes::new(79_983_028_470))), "b1");
+        assert_eq!(memory("\"74.49GiB\""), Ok(Memory::Total(Bytes::new(79_983_028_470)).into()), "b1");
         let half = Fraction::from_millionths(500_000).unwrap();
-        assert_eq!(memory("{\"fraction\": 0.5}"), Ok(Memory::Fraction(half)));
-        assert_eq!(memory("{\"fraction\": \"0.5\"}"), Ok(Memory::Fraction(half)));
+        assert_eq!(memory("{\"fraction\": 0.5}"), Ok(Memory::Fraction(half).into()));
+        assert_eq!(memory("{\"fraction\": \"0.5\"}"), Ok(Memory::Fraction(half).into()));
         let per_gpu = BTreeMap::from([
             (GpuCount::new(1), RankMemory::Even(Bytes::gib(74))),
             (GpuCount::new(2), RankMemory::Ranks(vec![Bytes::gib(44), Bytes::gib(40)])),
         ]);
         let text = "{\"per_gpu\": {\"1\": \"74GiB\", \"2\": [\"44GiB\", 42949672960]}}";
-        assert_eq!(memory(text), Ok(Memory::PerGpu(per_gpu)));
+        assert_eq!(memory(text), Ok(Memory::PerGpu(per_gpu).into()));
     }
 
     #[test]
@@ -301,7 +431,8 @@ mod tests {
             ("true", "expected a size such as"),
             ("{}", "one of total, per_gpu and fraction"),
             ("{\"total\": \"1GiB\", \"fraction\": 0.5}", "not several"),
-            ("{\"file\": \"/models/a.gguf\"}", "not yet: state the memory"),
+            ("{\"context\": 8192}", "names no file"),
+            ("{\"total\": 1, \"prefer_estimate\": true}", "names no file"),
             ("{\"totl\": 5}", "unknown field `totl`"),
         ] {
             let (field, said) = refused(text);
@@ -323,9 +454,22 @@ mod tests {
             ("{\"per_gpu\": {\"0\": 1}}", "memory.per_gpu"),
             ("{\"per_gpu\": {\"1\": 1, \"01\": 1}}", "memory.per_gpu"),
             ("{\"per_gpu\": {}}", "memory.per_gpu"),
+            ("{\"file\": \"/m/../a.gguf\"}", "memory.file"),
+            ("{\"file\": \"/m/a.gguf\", \"kv_type\": \"f17\"}", "memory.kv_type"),
+            ("{\"file\": \"/m/a.gguf\", \"profile\": \"none\"}", "memory.profile"),
         ] {
             assert_eq!(refused(text).0, field, "{text}");
         }
+    }
+
+    #[test]
+    fn a_file_comes_back_with_all_that_was_said_beside_it() {
+        let text = r#"{"total":42,"prefer_estimate":true,"learn":true,"file":"/m/a.gguf","profile":"llama.cpp","context":8192,"parallel":4,"kv_type":"q8_0/f16","flash_attention":true,"batch":256,"unified_cache":false,"overhead":1048576}"#;
+        let read = memory(text).unwrap();
+        assert_eq!(read.stated, Some(Memory::Total(Bytes::new(42))));
+        assert_eq!(serde_json::to_string(&read).unwrap(), text);
+        let options = read.file.unwrap().options();
+        assert_eq!((options.context, options.overhead), (Some(8192), Some(Bytes::mib(1))));
     }
 
     proptest! {
@@ -334,8 +478,8 @@ mod tests {
             let fraction = Memory::Fraction(Fraction::from_millionths(millionths).unwrap());
             let ranks = RankMemory::Ranks(vec![Bytes::new(bytes), Bytes::new(1)]);
             for given in [fraction, Memory::Total(Bytes::new(bytes)), Memory::PerGpu([(GpuCount::new(2), ranks)].into())] {
-                let text = serde_json::to_string(&ModelMemory(given.clone())).unwrap();
-                prop_assert_eq!(memory(&text), Ok(given), "{}", text);
+                let text = serde_json::to_string(&ModelMemory::from(given.clone())).unwrap();
+                prop_assert_eq!(memory(&text), Ok(given.into()), "{}", text);
             }
         }
     }

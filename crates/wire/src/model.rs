@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::{
-    Arg, Bytes, DeviceUuid, GpuCount, GpuMemory, GpuName, LabelKey, LabelValue, MemorySource, Millicores, ModelName,
+    Arg, Bytes, DeviceUuid, GpuCount, GpuName, LabelKey, LabelValue, MemorySource, Millicores, ModelName,
     ModelRevision, ModelSpec, ModelSpecError, Placement, PoolName, RuntimeName,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{Invalid, ModelMemory, TimeSpan, schema};
+use crate::{ChargedMemory, Estimate, EstimateRequest, Invalid, ModelMemory, TimeSpan, schema};
 
 /// A model as an operator describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -115,12 +115,24 @@ impl ModelRequest {
         }
     }
 
-    /// The catalogue entry that is asked for.
+    /// What should be estimated for it, if anything.
+    #[must_use]
+    pub fn file(&self) -> Option<&EstimateRequest> {
+        self.memory.as_ref()?.file.as_ref()
+    }
+
+    /// The catalogue entry that is asked for, before anything is estimated.
     pub fn into_spec(self, name: ModelName) -> Result<ModelSpec, Invalid> {
         if let Some(other) = self.name.filter(|other| *other != name) {
             return Err(Invalid::new("name", format!("the path names {name}, the body {other}")));
         }
-        let memory = self.memory.map(|memory| MemorySource::stated(memory.0)).unwrap_or_default();
+        let memory = self.memory.map(|memory| MemorySource {
+            stated: memory.stated,
+            prefer_estimate: memory.prefer_estimate,
+            learn: memory.learn,
+            ..MemorySource::default()
+        });
+        let memory = memory.unwrap_or_default();
         let mut spec = ModelSpec::new(name, self.runtime, memory);
         spec.gpu_counts = self.gpu_counts;
         spec.exclusive = self.exclusive;
@@ -163,9 +175,12 @@ pub struct Model {
     /// What starts it.
     #[schema(value_type = schema::RuntimeName)]
     pub runtime: RuntimeName,
-    /// How much GPU memory its operator says that it needs; nothing where nobody knows.
+    /// How much GPU memory it needs, as its operator said it; nothing where nobody knows.
     #[serde(default)]
     pub memory: Option<ModelMemory>,
+    /// The estimate that was made of its file, with what it is made of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<Estimate>,
     /// GPU counts that were stated; empty where none was.
     #[schema(value_type = Vec<schema::GpuCount>)]
     pub gpu_counts: BTreeSet<GpuCount>,
@@ -230,44 +245,6 @@ pub struct Model {
     pub charged: Vec<ChargedMemory>,
 }
 
-/// What one GPU count costs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ChargedMemory {
-    /// How many GPUs.
-    #[schema(value_type = schema::GpuCount)]
-    pub gpu_count: GpuCount,
-    /// Bytes on each GPU in rank order; absent where it is a share of the device, or unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<schema::Bytes>>)]
-    pub gpu_bytes: Option<Vec<Bytes>>,
-    /// In words: `bytes`, `fraction`, `whole` or `unknown`.
-    #[schema(example = "bytes")]
-    pub by: String,
-}
-
-impl ChargedMemory {
-    /// What each GPU count of a model costs.
-    #[must_use]
-    pub fn of(spec: &ModelSpec) -> Vec<Self> {
-        let one = |gpu_count: GpuCount| {
-            let memory = spec.memory_on(gpu_count);
-            let by = match memory.as_ref().map(|ranks| ranks.first()) {
-                None => "unknown",
-                Some(None | Some(GpuMemory::Bytes(_))) => "bytes",
-                Some(Some(GpuMemory::Fraction(_))) => "fraction",
-                Some(Some(GpuMemory::Whole)) => "whole",
-            };
-            let bytes = |memory: &GpuMemory| match memory {
-                GpuMemory::Bytes(bytes) => Some(*bytes),
-                GpuMemory::Fraction(_) | GpuMemory::Whole => None,
-            };
-            let gpu_bytes = memory.and_then(|ranks| ranks.iter().map(bytes).collect());
-            Self { gpu_count, gpu_bytes, by: by.to_owned() }
-        };
-        spec.allowed_counts().into_iter().map(one).collect()
-    }
-}
-
 impl Model {
     /// The catalogue entry, before anything is known of its slots and its queue.
     #[must_use]
@@ -275,7 +252,8 @@ impl Model {
         Self {
             name: spec.name.clone(),
             runtime: spec.constraints.runtime.clone(),
-            memory: spec.memory.stated.clone().map(ModelMemory),
+            memory: ModelMemory::of(&spec.memory),
+            estimate: spec.memory.estimate.as_deref().map(|kept| Estimate::of(kept.file.clone(), &kept.made)),
             gpu_counts: spec.gpu_counts.clone(),
             exclusive: spec.exclusive,
             concurrency: spec.concurrency,

@@ -114,6 +114,7 @@ name!(
     "GPU-5c1f3b7e-9d0a-4a52-8f3e-1b2c3d4e5f60::3",
     "A GPU as it is advertised: its UUID, for a time-sliced replica with a suffix that is cut off."
 );
+name!(FilePath, 4096, "/models/qwen3-8b-q4_k_m.gguf", "A file or a folder, without `.` or `..` as a path segment.");
 text!(LabelValue, 256, "eu-1", "The value of a label.");
 text!(Arg, 4096, "--max-model-len=8192", "One element of an argument list. No shell ever sees it.");
 text!(ReasonText, 1024, "machine was sold", "Words for the record.");
@@ -146,6 +147,20 @@ words!(
     Placement,
     ["spread", "pack"],
     "How candidates are ranked: the least claimed share first, or the tightest fit first."
+);
+words!(
+    Profile,
+    ["llama.cpp", "conservative", "vllm"],
+    "Whose memory is estimated: programs need different amounts for the same model."
+);
+described!(
+    KvType,
+    "How a cache stores keys and values: one name for both, or two with `/` between them.",
+    object(Type::String).pattern(Some(r"^[a-z0-9_]{1,16}(/[a-z0-9_]{1,16})?$")).examples([
+        json!("f16"),
+        json!("q8_0"),
+        json!("q8_0/f16")
+    ])
 );
 words!(DesiredAction, ["run", "stop"], "What an agent should do. A slot that is not mentioned is kept.");
 

@@ -7,13 +7,13 @@ mod work;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use berth_core::{Event, Phase, PlacedSlot, RunnerTraits};
+use berth_core::{CorrectionReason, Event, Phase, PlacedSlot, RunnerTraits};
 use berth_domain::{
-    Bytes, DeviceUuid, Generation, MachineId, Millicores, ModelName, ModelRevision, ModelSpec, RunnerId, SlotId,
-    SlotState, Submission, Timestamp, WorkloadId, WorkloadState,
+    Bytes, DeviceUuid, Generation, GpuCount, GpuMemory, MachineId, Millicores, ModelName, ModelRevision, ModelSpec,
+    RunnerId, SlotId, SlotState, Submission, Timestamp, WorkloadId, WorkloadState,
 };
 
-use crate::run::Outcome;
+use crate::run::{Broken, Outcome};
 
 /// A slot's name: its id, and its runner if the server never made it.
 pub type Name = (SlotId, Option<RunnerId>);
@@ -80,6 +80,8 @@ pub struct Model {
     pub revision: ModelRevision,
     /// Whether it was removed.
     pub deleted: bool,
+    /// What is charged instead of what its entry says.
+    pub corrected: BTreeMap<GpuCount, Vec<Bytes>>,
 }
 
 /// Everything.
@@ -108,10 +110,13 @@ impl Reference {
     pub fn hear(&mut self, event: &Event, at: Timestamp) -> Outcome {
         match event {
             Event::ModelPut { spec, revision } => {
-                let model = Model { spec: spec.clone(), revision: *revision, deleted: false };
+                // A new revision begins anew.
+                let corrected = BTreeMap::new();
+                let model = Model { spec: spec.clone(), revision: *revision, deleted: false, corrected };
                 self.models.insert(spec.name.clone(), model);
             }
             Event::ModelDeleted { model } => self.models.get_mut(model).into_iter().for_each(|row| row.deleted = true),
+            Event::MemoryCorrected { model, count, bytes, why } => self.correct(model, *count, bytes, *why)?,
             Event::RunnerRegistered { runner, machine, .. } => {
                 self.machines.insert(runner.clone(), machine.clone());
                 self.forgotten.remove(runner);
@@ -146,6 +151,44 @@ impl Reference {
             }
         }
         self.tidy();
+        Ok(())
+    }
+
+    /// What each GPU of the next slot must give.
+    #[must_use]
+    pub fn needs(&self, spec: &ModelSpec, count: GpuCount) -> Option<Vec<GpuMemory>> {
+        let corrected = self.models.get(&spec.name).and_then(|model| model.corrected.get(&count));
+        let bytes = corrected.map(|bytes| bytes.iter().copied().map(GpuMemory::Bytes).collect());
+        bytes.or_else(|| spec.memory_on(count))
+    }
+
+    /// Something else is charged from now on: out of memory, only more; learned, only where the model says so; never
+    /// more than half above its entry, nor less than half of it.
+    fn correct(&mut self, name: &ModelName, count: GpuCount, bytes: &[Bytes], why: CorrectionReason) -> Outcome {
+        let Some(spec) = self.models.get(name).map(|model| model.spec.clone()) else { return Ok(()) };
+        let as_bytes = |needs: Option<Vec<GpuMemory>>| -> Option<Vec<Bytes>> {
+            needs?.into_iter().map(GpuMemory::bytes).collect()
+        };
+        let (entry, before) = (as_bytes(spec.memory_on(count)), as_bytes(self.needs(&spec, count)));
+        let (Some(entry), Some(before)) = (entry, before) else {
+            return Err(Broken { check: "corrections", text: format!("{name} has no number for {count}") });
+        };
+        let known = entry.len() == bytes.len() && bytes != before;
+        let bounded = entry.iter().zip(bytes).all(|(entry, bytes)| {
+            let (entry, bytes) = (u128::from(entry.get()), u128::from(bytes.get()));
+            2 * bytes >= entry && 2 * bytes <= 3 * entry + 2
+        });
+        let allowed = match why {
+            CorrectionReason::OutOfMemory => before.iter().zip(bytes).all(|(before, bytes)| bytes >= before),
+            CorrectionReason::Learned => spec.memory.learn,
+        };
+        if !(known && bounded && allowed) {
+            let text = format!("{name} on {count}: {entry:?}, then {before:?}, now {bytes:?} ({why:?})");
+            return Err(Broken { check: "corrections", text });
+        }
+        if let Some(model) = self.models.get_mut(name) {
+            model.corrected.insert(count, bytes.to_vec());
+        }
         Ok(())
     }
 

@@ -20,6 +20,10 @@ pub struct Held {
     pub claims: Vec<(String, u64)>,
     /// How its process ended.
     pub exit_code: Option<i64>,
+    /// Why it failed.
+    pub reason: Option<String>,
+    /// How much of its claim it uses.
+    pub uses_percent: u64,
 }
 
 /// An agent that a test plays.
@@ -41,6 +45,8 @@ pub struct FakeAgent {
     pub starts_at_once: bool,
     /// Slots that should stop are gone, with proof, at once.
     pub proves_at_once: bool,
+    /// How much of its claim a slot uses that starts from now on.
+    pub uses_percent: u64,
     sequence: u64,
     epoch: Option<u64>,
     seen: Option<u64>,
@@ -69,6 +75,7 @@ impl FakeAgent {
             started: Vec::new(),
             starts_at_once: true,
             proves_at_once: true,
+            uses_percent: 100,
             sequence: 0,
             epoch: None,
             seen: None,
@@ -215,7 +222,17 @@ impl FakeAgent {
     fn note(&mut self, id: String, generation: u64, state: &str, slot: &Value) {
         let claim = |gpu: &Value| (text(&gpu["uuid"]), gpu["memory_bytes"].as_u64().expect("bytes"));
         let claims = slot["gpus"].as_array().into_iter().flatten().map(claim).collect();
-        self.slots.insert(id, Held { generation, state: state.to_owned(), claims, exit_code: None });
+        self.slots.insert(
+            id,
+            Held {
+                generation,
+                state: state.to_owned(),
+                claims,
+                exit_code: None,
+                reason: None,
+                uses_percent: self.uses_percent,
+            },
+        );
     }
 
     fn stop(&mut self, id: &str) {
@@ -256,7 +273,8 @@ impl Held {
         if self.state == "gone" {
             return 0;
         }
-        self.claims.iter().filter(|(on, _)| on == uuid).map(|(_, bytes)| bytes).sum()
+        let claimed: u64 = self.claims.iter().filter(|(on, _)| on == uuid).map(|(_, bytes)| bytes).sum();
+        if self.uses_percent == 100 { claimed } else { claimed / 100 * self.uses_percent }
     }
 
     fn reported(&self, id: &str, runner: &str) -> Value {
@@ -270,6 +288,7 @@ impl Held {
         match self.state.as_str() {
             "ready" => slot["endpoint"] = json!(format!("http://127.0.0.1:9/{runner}/{id}")),
             "gone" => slot["evidence"] = json!({ "tree_gone": true, "driver_clear": true }),
+            "failed" => slot["reason"] = json!(self.reason),
             "exited" => slot["exit_code"] = json!(self.exit_code.unwrap_or_default()),
             _ => {}
         }

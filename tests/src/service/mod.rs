@@ -12,6 +12,7 @@
 //! | [`FakeAgent`] | the other end of the runner protocol, scripted by a test |
 //! | [`Runner`] | a real agent, whose slots run a shell script |
 //! | [`Obeying`] | such an agent on a thread of its own |
+//! | `gguf` | model files without weights |
 //! | [`ledgers`] | what must be true of every ledger that the server shows |
 #![expect(
     clippy::unwrap_used,
@@ -23,6 +24,7 @@
 mod agent;
 mod api;
 mod binary;
+mod gguf;
 pub mod ledgers;
 mod obeying;
 mod raw;
@@ -35,6 +37,7 @@ use std::time::{Duration, Instant};
 pub use agent::{FakeAgent, Held};
 pub use api::{Api, Ask, Reply};
 pub use binary::berth;
+pub use gguf::write_gguf;
 pub use obeying::Obeying;
 pub use raw::Raw;
 pub use runner::{Runner, RunnerOptions};

@@ -36,6 +36,7 @@ const ROUTES: &[(&str, Access)] = &[
     ("PUT /api/v1/models/{name}", Operate),
     ("DELETE /api/v1/models/{name}", Operate),
     ("POST /api/v1/models/{name}/fit", Read),
+    ("POST /api/v1/estimate", Submit),
     ("GET /api/v1/runners", Read),
     ("GET /api/v1/runners/{id}", Read),
     ("DELETE /api/v1/runners/{id}", Operate),

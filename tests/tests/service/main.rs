@@ -3,12 +3,14 @@
 mod b;
 mod b4;
 mod c;
+mod estimates;
 mod events;
 mod limits;
 mod listings;
 mod logs;
 mod n;
 mod o;
+mod observed;
 mod q;
 mod s1;
 mod s2;

@@ -14,8 +14,8 @@ use clap::Subcommand;
 
 pub(crate) use commands::token::Token;
 pub(crate) use failure::{Ended, Failure};
-pub(crate) use session::Connection;
 use session::Session;
+pub(crate) use session::{Connection, Output};
 
 use commands::{admin, fleet, logs, models, scheduler, work};
 

@@ -1,9 +1,11 @@
 //! Models come, change and go.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use berth_domain::{ModelName, ModelRevision, ModelSpec, WorkloadKind};
+use berth_domain::{Bytes, GpuCount, ModelName, ModelRevision, ModelSpec, WorkloadKind};
 
+use crate::memory::{Correction, CorrectionReason, Watched};
 use crate::state::{Model, Shape, ShapeRow, State, Timer};
 use crate::table::{ModelKey, ShapeKey};
 
@@ -12,7 +14,7 @@ const KINDS: [WorkloadKind; 2] = [WorkloadKind::Lease, WorkloadKind::Job];
 impl State {
     pub(super) fn on_model_put(&mut self, spec: &Arc<ModelSpec>, revision: ModelRevision) {
         self.index.serve(spec);
-        let shape = self.take_shape(Shape::of(spec));
+        let shape = self.take_shape(Shape::of(spec, &BTreeMap::new()));
         let key = match self.models.key(&spec.name) {
             Some(key) => self.change_model(key, spec, revision, shape),
             None => self.models.insert(spec.name.clone(), new_model(spec, revision, shape)),
@@ -37,12 +39,46 @@ impl State {
         row.deleted = false;
         row.failures = 0;
         row.retry_at = None;
+        // What was seen of the old entry says nothing about the new one.
+        row.memory.clear();
         self.timers.disarm(Timer::Replicas(key));
         self.leave_shape(old_shape);
         self.link_model_slots(key);
         // Work that waits does so by the new entry: another pool, another shape.
         waiting.into_iter().for_each(|workload| self.link_workload(workload));
         key
+    }
+
+    /// Changes what is known of one GPU count of a model.
+    pub(super) fn on_watched(&mut self, name: &ModelName, count: GpuCount, change: impl FnOnce(&mut Watched)) {
+        let Some(key) = self.models.key(name) else { return };
+        if let Some(row) = self.models.get_mut(key) {
+            change(row.memory.entry(count).or_default());
+        }
+    }
+
+    /// From now on something else is charged: the model has another shape, and its waiting work waits by that.
+    pub(super) fn on_memory_corrected(
+        &mut self,
+        name: &ModelName,
+        count: GpuCount,
+        bytes: &[Bytes],
+        why: CorrectionReason,
+    ) {
+        self.on_watched(name, count, |row| {
+            let raised = row.correction.as_ref().is_some_and(|correction| correction.raised);
+            let raised = raised || why == CorrectionReason::OutOfMemory;
+            row.correction = Some(Correction { bytes: bytes.to_vec(), why, raised });
+        });
+        let Some(key) = self.models.key(name) else { return };
+        let waiting = self.withdraw_waiting(key);
+        let Some(shape) = self.models.get(key).map(|row| Shape::of(&row.spec, &row.memory)) else { return };
+        let shape = self.take_shape(shape);
+        let old = self.models.get_mut(key).map(|row| std::mem::replace(&mut row.shape, shape));
+        old.into_iter().for_each(|old| self.leave_shape(old));
+        waiting.into_iter().for_each(|workload| self.link_workload(workload));
+        self.agenda.models.insert(key);
+        self.agenda.replicas.insert(key);
     }
 
     /// Takes the model's waiting work out of the queue's sets, to be linked again.
@@ -131,5 +167,6 @@ fn new_model(spec: &Arc<ModelSpec>, revision: ModelRevision, shape: ShapeKey) ->
         failures: 0,
         retry_at: None,
         evictions: 0,
+        memory: BTreeMap::new(),
     }
 }

@@ -31,6 +31,13 @@ fn dispatch(state: &mut State, event: &Event, at: Timestamp) {
         Event::ModelPut { spec, revision } => state.on_model_put(spec, *revision),
         Event::ModelDeleted { model } => state.on_model_deleted(model),
         Event::ModelRetried { model } => state.on_model_retried(model),
+        Event::MemoryObserved { model, count, peaks, settled } => {
+            state.on_watched(model, *count, |row| (row.peaks, row.settled) = (peaks.clone(), *settled));
+        }
+        Event::MemoryJudged { model, count, verdict, .. } => {
+            state.on_watched(model, *count, |row| row.verdict = *verdict);
+        }
+        Event::MemoryCorrected { model, count, bytes, why } => state.on_memory_corrected(model, *count, bytes, *why),
 
         Event::MachineBooted { machine, boot } => state.on_machine_booted(machine, boot),
         Event::HostSized { machine, cpu, ram } => state.on_host_sized(machine, *cpu, *ram),

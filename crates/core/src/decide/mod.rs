@@ -4,6 +4,7 @@
 
 mod fleet;
 mod leases;
+mod memory;
 mod models;
 pub(crate) mod operator;
 mod report;

@@ -1,6 +1,6 @@
 //! Models, and the shapes that waiting work has in common.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use berth_domain::{
@@ -9,6 +9,8 @@ use berth_domain::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::memory::{self, Watched};
+use crate::state::slot::Slot;
 use crate::state::work::QueueKey;
 use crate::table::{ModelKey, ShapeKey, SlotKey};
 
@@ -24,8 +26,9 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(crate) fn of(spec: &ModelSpec) -> Self {
-        let known = |count: GpuCount| Some((count, spec.memory_on(count)?));
+    /// The shape of a model, with what is charged instead of what its entry says.
+    pub(crate) fn of(spec: &ModelSpec, watched: &BTreeMap<GpuCount, Watched>) -> Self {
+        let known = |count: GpuCount| Some((count, memory::charged_on(spec, watched, count)?));
         Self {
             counts: spec.allowed_counts().into_iter().filter_map(known).collect(),
             constraints: spec.constraints.clone(),
@@ -89,6 +92,9 @@ pub(crate) struct Model {
     pub(crate) retry_at: Option<Timestamp>,
     /// How often one of its slots was evicted.
     pub(crate) evictions: u64,
+    /// What the slots of this revision were seen to use, and what is charged instead of what its entry says.
+    #[serde(default)]
+    pub(crate) memory: BTreeMap<GpuCount, Watched>,
 }
 
 impl Model {
@@ -104,6 +110,23 @@ impl Model {
             WorkloadKind::Lease => &mut self.waiting_leases,
             WorkloadKind::Job => &mut self.waiting_jobs,
         }
+    }
+
+    /// What each GPU of a slot must give by its entry, where that is bytes.
+    pub(crate) fn stated_on(&self, count: GpuCount) -> Option<Vec<Bytes>> {
+        self.spec.memory_on(count)?.into_iter().map(GpuMemory::bytes).collect()
+    }
+
+    /// What each GPU of a slot is charged, where that is bytes.
+    pub(crate) fn bytes_on(&self, count: GpuCount) -> Option<Vec<Bytes>> {
+        memory::bytes_on(&self.spec, &self.memory, count)
+    }
+
+    /// Whether a slot has what it would be given if it were placed now.
+    pub(crate) fn is_enough(&self, slot: &Slot) -> bool {
+        let count = GpuCount::new(u16::try_from(slot.gpus.len()).unwrap_or(u16::MAX));
+        let charged = self.bytes_on(count);
+        charged.is_none_or(|charged| slot.gpus.iter().zip(&charged).all(|(gpu, bytes)| gpu.bytes >= *bytes))
     }
 
     /// Whether it may have one more slot.

@@ -96,6 +96,11 @@ impl Slot {
         self.is_job && !matches!(self.state, SlotState::Promised | SlotState::Pending)
     }
 
+    /// Whether anybody used it since it became ready.
+    pub(crate) fn has_served(&self) -> bool {
+        !self.is_idle() || self.idle_since.zip(self.ready_since).is_some_and(|(idle, ready)| idle > ready)
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         self.leases.is_empty() && self.job.is_none()
     }

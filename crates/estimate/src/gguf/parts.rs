@@ -1,12 +1,12 @@
 //! A model in one file or in several.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use super::error::GgufError;
 use super::header::{Header, TENSOR_LIMIT};
 use super::tensor::Tensor;
 use super::value::Metadata;
+use crate::reach::Reach;
 
 /// The most files of one model.
 const PART_LIMIT: u64 = 4_096;
@@ -22,7 +22,12 @@ pub struct GgufModel {
 impl GgufModel {
     /// Reads the headers of a model. Any of its parts may be named; the others are found beside it.
     pub fn open(path: &Path) -> Result<Self, GgufError> {
-        let named = read(path)?;
+        Self::open_within(&Reach::everything(), path)
+    }
+
+    /// The same, of files within reach.
+    pub fn open_within(reach: &Reach, path: &Path) -> Result<Self, GgufError> {
+        let named = read(reach, path)?;
         let count = named.metadata.count("split.count").unwrap_or(1);
         if count <= 1 {
             return Ok(Self { metadata: named.metadata, tensors: named.tensors, files: 1 });
@@ -31,10 +36,10 @@ impl GgufModel {
             return Err(GgufError::TooManyParts { path: path.to_owned(), count, limit: PART_LIMIT });
         }
         let parts = PartNames::of(path, count)?;
-        let first = if parts.path(1) == path { parts.check(path, 1, named)? } else { parts.read(1)? };
+        let first = if parts.path(1) == path { parts.check(path, 1, named)? } else { parts.read(reach, 1)? };
         let (metadata, mut tensors) = (first.metadata, first.tensors);
         for number in 2..=count {
-            tensors.append(&mut parts.read(number)?.tensors);
+            tensors.append(&mut parts.read(reach, number)?.tensors);
             if tensors.len() as u64 > TENSOR_LIMIT {
                 return Err(GgufError::TooManyTensors { limit: TENSOR_LIMIT });
             }
@@ -81,9 +86,9 @@ impl GgufModel {
     }
 }
 
-fn read(path: &Path) -> Result<Header, GgufError> {
+fn read(reach: &Reach, path: &Path) -> Result<Header, GgufError> {
     let refuse = |problem| GgufError::File { path: path.to_owned(), problem };
-    let file = File::open(path).map_err(|error| refuse(error.into()))?;
+    let file = reach.open(path).map_err(|error| refuse(error.into()))?;
     let length = file.metadata().map_err(|error| refuse(error.into()))?.len();
     Header::read(file, length).map_err(refuse)
 }
@@ -114,9 +119,10 @@ impl PartNames {
     fn path(&self, number: u64) -> PathBuf {
         self.folder.join(format!("{}-{number:05}-of-{:05}.gguf", self.prefix, self.count))
     }
-    fn read(&self, number: u64) -> Result<Header, GgufError> {
+
+    fn read(&self, reach: &Reach, number: u64) -> Result<Header, GgufError> {
         let path = self.path(number);
-        let header = read(&path)?;
+        let header = read(reach, &path)?;
         self.check(&path, number, header)
     }
 

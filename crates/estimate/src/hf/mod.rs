@@ -6,13 +6,13 @@
 mod config;
 mod tensors;
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use berth_domain::GpuCount;
 
 use crate::inputs::CacheType;
+use crate::reach::Reach;
 use crate::shape::Shape;
 
 pub(crate) use config::Config;
@@ -98,11 +98,16 @@ impl FolderModel {
 
     /// Reads `config.json` and the headers of the weights.
     pub fn open(folder: &Path) -> Result<Self, FolderError> {
+        Self::open_within(&Reach::everything(), folder)
+    }
+
+    /// The same, of files within reach.
+    pub fn open_within(reach: &Reach, folder: &Path) -> Result<Self, FolderError> {
         let path = folder.join("config.json");
-        let text = read_limited(&path, Self::CONFIG_LIMIT)?;
+        let text = read_limited(reach, &path, Self::CONFIG_LIMIT)?;
         let raw = serde_json::from_slice(&text).map_err(|problem| FolderError::Json { path, problem })?;
         let config = Config::new(raw)?;
-        let weights = FolderWeights::read(folder)?;
+        let weights = FolderWeights::read(reach, folder)?;
         let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
         Ok(Self { config, weights, name })
     }
@@ -159,10 +164,10 @@ impl FolderModel {
 }
 
 /// The whole of a small file.
-fn read_limited(path: &Path, limit: u64) -> Result<Vec<u8>, FolderError> {
+fn read_limited(reach: &Reach, path: &Path, limit: u64) -> Result<Vec<u8>, FolderError> {
     let failed = |problem| FolderError::Io { path: path.to_owned(), problem };
     let mut text = Vec::new();
-    let file = File::open(path).map_err(failed)?;
+    let file = reach.open(path).map_err(failed)?;
     file.take(limit + 1).read_to_end(&mut text).map_err(failed)?;
     match text.len() as u64 > limit {
         true => Err(FolderError::TooLong { path: path.to_owned(), limit }),

@@ -2,8 +2,10 @@
 //!
 //! A claim is right only for the context, the cache and the batch that it was computed for. [`disagreements`] holds
 //! the arguments of a model against its estimate; [`arguments`] gives those that make the estimate true, for what was
-//! not said; [`options`] takes what was said as the wish for another estimate.
+//! not said; [`options`] takes what was said as the wish for another estimate; [`agree`] does all of it for a model of
+//! the catalogue.
 
+mod agree;
 mod flags;
 mod llama_cpp;
 mod vllm;
@@ -15,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::estimate::Estimate;
 use crate::inputs::{Options, Profile, UnknownName};
 
+pub use agree::{Agreement, NotAgreed, Program, agree};
 use flags::Said;
 
 /// What a program was told of one thing.

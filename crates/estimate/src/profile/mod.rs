@@ -14,17 +14,15 @@ use crate::projector::Projector;
 use crate::shape::{Layer, Shape};
 use crate::weights::Weights;
 
-impl Profile {
-    /// What a process takes on each GPU before it does anything, unless an operator knows better.
-    ///
-    /// For llama.cpp: the CUDA context (107 MiB on a small GPU, 555 MiB on the largest that was reported) and the
-    /// workspaces of its libraries. For vLLM: the same, its collectives and its captured graphs.
-    pub(crate) const fn overhead(self) -> Bytes {
-        match self {
-            Self::LlamaCpp => Bytes::mib(640),
-            Self::Conservative => Bytes::mib(250),
-            Self::Vllm => Bytes::mib(2_048),
-        }
+/// What a process takes on each GPU before it does anything, unless an operator knows better.
+///
+/// For llama.cpp: the CUDA context (107 MiB on a small GPU, 555 MiB on the largest that was reported) and the
+/// workspaces of its libraries. For vLLM: the same, its collectives and its captured graphs.
+pub(crate) const fn overhead(profile: Profile) -> Bytes {
+    match profile {
+        Profile::LlamaCpp => Bytes::mib(640),
+        Profile::Conservative => Bytes::mib(250),
+        Profile::Vllm => Bytes::mib(2_048),
     }
 }
 

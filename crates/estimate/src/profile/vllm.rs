@@ -16,6 +16,8 @@ use crate::split::LayerSpan;
 
 /// Tokens of one block of its cache.
 const BLOCK: u64 = 16;
+/// The most GPUs that are tried where nobody says how many: what one machine has.
+const MOST_UNASKED: GpuCount = GpuCount::new(8);
 /// Copies of all scores that sampling may hold at once.
 const SAMPLING_COPIES: u128 = 4;
 
@@ -35,14 +37,18 @@ pub fn utilization(claim: Bytes, total: Bytes, beyond: Bytes) -> Result<Utilizat
 /// How much memory a folder's model needs.
 pub(crate) fn estimate(model: &FolderModel, options: &Options) -> Result<Estimate, EstimateError> {
     let shape = model.shape();
-    let mut inputs = options.resolve(&Defaults {
+    let mut inputs = Defaults {
         profile: Profile::Vllm,
         trained_context: shape.trained_context,
         cache_type: model.cache_type(),
         projector: false,
-    })?;
+    }
+    .resolve(options)?;
     if inputs.profile != Profile::Vllm {
         return Err(InputError::Profile { profile: inputs.profile, files: "folders of safetensors" }.into());
+    }
+    if options.gpu_counts.is_none() {
+        inputs.gpu_counts = model.gpu_counts(MOST_UNASKED).into_iter().collect();
     }
     inputs.gpu_counts = possible(model, &inputs.gpu_counts)?;
     let counts = inputs.gpu_counts.iter().map(|count| Ok((*count, devices(model, &inputs, *count)?)));

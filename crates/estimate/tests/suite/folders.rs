@@ -106,7 +106,7 @@ fn counts_that_cannot_be_are_left_out_and_none_is_refused() {
     let folder = folder(&config);
     let model = Model::open(folder.path()).expect("a folder");
     let made = model.estimate(&Options::default()).expect("an estimate");
-    assert_eq!(made.inputs.gpu_counts.iter().map(|count| count.get()).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(made.inputs.gpu_counts.iter().map(|count| count.get()).collect::<Vec<_>>(), [1, 2, 3, 5, 6]);
     let four = Options { gpu_counts: Some([GpuCount::new(4)].into()), ..Options::default() };
     let problem = model.estimate(&four).expect_err("a refusal").to_string();
     assert!(problem.contains("30 and 30 for keys"), "{problem}");

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use berth_domain::GpuCount;
-use berth_estimate::launch::{Launched, arguments, disagreements, options};
+use berth_domain::{GpuCount, RuntimeName};
+use berth_estimate::launch::{Launched, NotAgreed, Program, agree, arguments, disagreements, options};
 use berth_estimate::{CacheType, Estimate, Model, Options, Profile};
 
 use crate::support::Plain;
@@ -151,4 +151,63 @@ fn the_arguments_of_vllm_are_held_against_its_estimate() {
     let wanted = options(&args, Profile::Vllm, &asked()).expect("a wish");
     assert_eq!((wanted.context, wanted.cache_type_v), (Some(1_536), Some(CacheType::Fp8)));
     assert_eq!(wanted.gpu_counts, Some(BTreeSet::from([GpuCount::new(4)])));
+}
+
+fn model() -> Model {
+    Model::Gguf { model: Box::new(SHAPE.metadata("llama").into_model()), projector: None }
+}
+
+fn words(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
+}
+
+#[test]
+fn what_arguments_leave_out_is_added_and_then_they_agree() {
+    let made = agree(&model(), Program::LlamaServer, &asked(), &words("-m x.gguf"), 1).expect("an agreement");
+    assert_eq!(made.estimate.inputs.context, 8_192);
+    assert_eq!(made.missing.join(" "), "--ctx-size 16384 --parallel 2 --flash-attn on");
+    let all: Vec<String> = words("-m x.gguf").into_iter().map(str::to_owned).chain(made.missing).collect();
+    let again = agree(&model(), Program::LlamaServer, &asked(), &all, 1).expect("an agreement");
+    assert_eq!(again.missing, Vec::<String>::new(), "the same again changes nothing");
+    assert_eq!(again.estimate, made.estimate);
+}
+
+#[test]
+fn what_is_left_open_is_estimated_as_arguments_say() {
+    let open = Options { gpu_counts: asked().gpu_counts, ..Options::default() };
+    let said = words("-c 4096 -np 4 -ctk q8_0 -ctv q8_0 -fa on");
+    let made = agree(&model(), Program::LlamaServer, &open, &said, 1).expect("an agreement");
+    let inputs = &made.estimate.inputs;
+    assert_eq!((inputs.context, inputs.parallel, inputs.cache_type_k), (1_024, 4, CacheType::Q8_0));
+    assert!(made.missing.is_empty(), "{:?}", made.missing);
+    // Whoever says nothing at all is estimated for as many as one slot serves.
+    let made = agree(&model(), Program::LlamaServer, &open, &words("-c 4096"), 8).expect("an agreement");
+    assert_eq!((made.estimate.inputs.context, made.estimate.inputs.parallel), (512, 8));
+}
+
+#[test]
+fn arguments_that_say_something_else_are_refused() {
+    for (args, flag) in [
+        ("-c 32768", "--ctx-size"),
+        ("-np 4", "--parallel"),
+        ("-ctk q8_0", "--cache-type-k"),
+        ("--mmproj p.gguf", "--mmproj"),
+    ] {
+        let asked = Options { cache_type_k: Some(CacheType::F16), ..asked() };
+        let refused = agree(&model(), Program::LlamaServer, &asked, &words(args), 1).expect_err(args);
+        assert!(matches!(refused, NotAgreed::Differ(_)) && refused.to_string().contains(flag), "{args}: {refused}");
+        assert!(agree(&model(), Program::Other, &asked, &words(args), 1).is_err(), "whoever starts it: {args}");
+    }
+    let draft = agree(&model(), Program::LlamaServer, &asked(), &words("-md d.gguf"), 1).expect_err("a draft");
+    assert!(draft.to_string().contains("--model-draft"), "{draft}");
+}
+
+#[test]
+fn another_program_is_not_told_words_that_it_may_not_know() {
+    let made = agree(&model(), Program::Other, &asked(), &words("run me"), 1).expect("an agreement");
+    assert!(made.missing.is_empty(), "{:?}", made.missing);
+    let wrong = agree(&model(), Program::Vllm, &asked(), &words(""), 1).expect_err("a GGUF file for vLLM");
+    assert_eq!(wrong, NotAgreed::OtherProgram(Profile::LlamaCpp));
+    let of = |name: &str| Program::of(&RuntimeName::new(name).expect("a name"));
+    assert_eq!([of("llama-server"), of("vllm"), of("ollama")], [Program::LlamaServer, Program::Vllm, Program::Other]);
 }

@@ -1,11 +1,11 @@
 //! Workloads, the queue, slots and models.
 
-use berth_core::view::{SlotView, WorkloadView};
-use berth_domain::SlotId;
+use berth_core::view::{MemoryView, SlotView, WorkloadView};
+use berth_domain::{Bytes, SlotId};
 
 use super::Findings;
 use crate::error::StepError;
-use crate::format::expect::{Expect, SlotExpect, WorkloadExpect};
+use crate::format::expect::{Expect, MemoryExpect, SlotExpect, WorkloadExpect};
 use crate::world::World;
 
 pub(super) fn check(world: &World, expect: &Expect, found: &mut Findings) -> Result<(), StepError> {
@@ -140,5 +140,22 @@ fn check_models(world: &World, expect: &Expect, found: &mut Findings) {
         found.same(what("evictions"), expected.evictions.as_ref(), &view.evictions);
         found.same(what("revision"), expected.revision.as_ref(), &view.revision.get());
         found.same(what("deleted"), expected.deleted.as_ref(), &view.deleted);
+        for (count, expected) in &expected.memory {
+            let row = view.memory.iter().find(|row| row.count.to_string() == *count);
+            check_memory(&what(&format!("memory on {count}")), expected, row, found);
+        }
     }
+}
+
+/// A count of which nothing was seen is known by its catalogue entry alone.
+fn check_memory(what: &str, expected: &MemoryExpect, row: Option<&MemoryView>, found: &mut Findings) {
+    let what = |part: &str| format!("{what}: {part}");
+    let sum = |ranks: &[Bytes]| ranks.iter().fold(Bytes::ZERO, |sum, bytes| sum.saturating_add(*bytes));
+    let ranks = |of: fn(&MemoryView) -> &[Bytes]| row.map(|row| sum(of(row))).unwrap_or_default();
+    found.size(what("charged"), expected.charged, ranks(|row| &row.charged));
+    found.size(what("peak"), expected.peak, ranks(|row| &row.peaks));
+    found.size(what("offered"), expected.offered, ranks(|row| row.offered.as_deref().unwrap_or_default()));
+    let corrected = row.and_then(|row| row.corrected).map_or("no", |why| why.code());
+    found.word(what("corrected"), expected.corrected.as_ref(), corrected);
+    found.word(what("verdict"), expected.verdict.as_ref(), row.map_or("unseen", |row| row.verdict.code()));
 }

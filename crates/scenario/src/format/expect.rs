@@ -145,6 +145,19 @@ pub(crate) struct ModelExpect {
     pub(crate) evictions: Option<u64>,
     pub(crate) revision: Option<u32>,
     pub(crate) deleted: Option<bool>,
+    /// What is known of its memory, by GPU count.
+    pub(crate) memory: BTreeMap<String, MemoryExpect>,
+}
+
+/// What one GPU count of a model is charged beside what its slots use; sizes are sums over its GPUs.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct MemoryExpect {
+    pub(crate) charged: Option<Size>,
+    pub(crate) corrected: Option<String>,
+    pub(crate) peak: Option<Size>,
+    pub(crate) verdict: Option<String>,
+    pub(crate) offered: Option<Size>,
 }
 
 /// A runner.

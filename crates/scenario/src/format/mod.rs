@@ -71,5 +71,8 @@ settings! {
     keep_ended_for: Span,
     keep_ended: usize,
     self_suspicion_from: usize,
+    oom_step: u32,
+    oom_limit: u32,
+    judge_after: Span,
     explained_devices: usize,
 }

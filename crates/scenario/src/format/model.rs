@@ -91,6 +91,8 @@ struct MemoryTable {
     estimated: Option<OneMemory>,
     #[serde(default)]
     prefer_estimate: bool,
+    #[serde(default)]
+    learn: bool,
 }
 
 #[derive(Deserialize)]
@@ -137,7 +139,7 @@ impl From<OneMemoryTable> for Read<OneMemory> {
 
 impl From<MemoryTable> for Read<MemoryText> {
     fn from(table: MemoryTable) -> Self {
-        let MemoryTable { total, per_gpu, fraction, stated, estimated, prefer_estimate } = table;
+        let MemoryTable { total, per_gpu, fraction, stated, estimated, prefer_estimate, learn } = table;
         let plain = OneMemoryTable { total, per_gpu, fraction }.read();
         Self(plain.and_then(|plain| match (plain, stated) {
             (Some(_), Some(_)) => Err("memory has a number of its own or a stated one, not both".to_owned()),
@@ -145,6 +147,8 @@ impl From<MemoryTable> for Read<MemoryText> {
                 stated: plain.or(stated.map(|one| one.0)),
                 estimated: estimated.map(|one| one.0),
                 prefer_estimate,
+                learn,
+                estimate: None,
             })),
         }))
     }

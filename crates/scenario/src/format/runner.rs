@@ -46,6 +46,9 @@ pub(crate) struct RunnerText {
     /// The driver tells which process uses how much.
     #[serde(default = "yes")]
     pub(crate) attributes: bool,
+    /// How much of what a slot was given it uses.
+    #[serde(default = "all")]
+    pub(crate) uses_percent: u64,
     /// It registers before the first step.
     #[serde(default = "yes")]
     pub(crate) registered: bool,
@@ -61,6 +64,10 @@ fn many_cores() -> u64 {
 
 fn much_ram() -> Bytes {
     Bytes::gib(16 * 1024)
+}
+
+fn all() -> u64 {
+    100
 }
 
 fn yes() -> bool {

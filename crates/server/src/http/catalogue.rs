@@ -44,6 +44,10 @@ pub(super) async fn show(State(app): State<App>, Named(name): Named<ModelName>) 
 /// Add or change a model
 ///
 /// A changed model is a new revision: slots of the old one take no new leases. The same model again changes nothing.
+///
+/// With `memory.file` its memory is estimated from that file, once, for each GPU count; the number is stored with what
+/// it is made of, and is what is charged. Arguments that say something else than `memory` are refused; what `memory`
+/// leaves out is estimated as the arguments say, and what these leave out is added to them.
 #[utoipa::path(put, path = "/api/v1/models/{name}", tag = "models", params(("name" = wire::schema::ModelName, Path)),
     request_body = ModelRequest,
     responses(
@@ -56,7 +60,11 @@ pub(super) async fn put(
     Named(name): Named<ModelName>,
     Json(request): Json<ModelRequest>,
 ) -> Result<Response, Failure> {
-    let spec = request.into_spec(name.clone())?;
+    let file = request.file().cloned();
+    let mut spec = request.into_spec(name.clone())?;
+    if let Some(file) = file {
+        spec = app.estimator.complete(file, spec).await?;
+    }
     app.see_fleet().await;
     let known = app.views.model(&name).is_some();
     app.operate(&caller, "put_model", &name, None, Command::PutModel { spec: Box::new(spec) }).await?;

@@ -8,6 +8,7 @@ mod admin;
 mod agents;
 mod body;
 mod catalogue;
+mod estimates;
 mod events;
 mod fleet;
 mod health;
@@ -29,6 +30,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::config::LimitsConfig;
+use crate::estimator::Estimator;
 use crate::logging::LogLevel;
 use crate::requests::Requests;
 use crate::trust::audit::Audit;
@@ -73,6 +75,8 @@ pub struct Tools {
     pub rates: Arc<Rates>,
     /// What a client may use up.
     pub limits: LimitsConfig,
+    /// Who reads model files.
+    pub estimator: Estimator,
     /// What is logged.
     pub log_level: LogLevel,
     /// Becomes true when the server shuts down: nobody is kept waiting then.

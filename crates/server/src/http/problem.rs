@@ -5,6 +5,7 @@ use axum::response::{IntoResponse, Response};
 use berth_core::Refusal;
 use berth_wire::{BodyError, Invalid, PROBLEM_MEDIA_TYPE, Problem};
 
+use crate::estimator::EstimatorError;
 use crate::requests::{AskError, NotOpen};
 use crate::trust::tokens::TokenError;
 use crate::writer::Unavailable;
@@ -136,6 +137,17 @@ impl From<Unavailable> for Failure {
 impl From<Invalid> for Failure {
     fn from(invalid: Invalid) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_field", invalid.to_string()).field(invalid.field)
+    }
+}
+
+impl From<EstimatorError> for Failure {
+    fn from(error: EstimatorError) -> Self {
+        match error {
+            EstimatorError::Invalid(invalid) => invalid.into(),
+            EstimatorError::Slow => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "files_unavailable", error.to_string()).retry_after(5000)
+            }
+        }
     }
 }
 

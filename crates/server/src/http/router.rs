@@ -14,7 +14,8 @@ use utoipa_axum::routes;
 use super::access::{Gate, admit, furnish, guard, refuse};
 use super::problem::Failure;
 use super::{
-    App, admin, agents, catalogue, events, fleet, health, logs, openapi, requests, scheduler, slots, workloads,
+    App, admin, agents, catalogue, estimates, events, fleet, health, logs, openapi, requests, scheduler, slots,
+    workloads,
 };
 use crate::trust::Access;
 
@@ -35,7 +36,8 @@ fn versioned() -> [(Access, OpenApiRouter<App>); 5] {
         .routes(routes!(workloads::submit))
         .routes(routes!(workloads::cancel))
         .routes(routes!(workloads::heartbeat))
-        .routes(routes!(workloads::complete));
+        .routes(routes!(workloads::complete))
+        .routes(routes!(estimates::make));
     let operate = OpenApiRouter::new()
         .routes(routes!(catalogue::put))
         .routes(routes!(catalogue::remove))

@@ -1,7 +1,7 @@
 //! Events in words.
 
 use berth_core::Event;
-use berth_domain::{DeviceUuid, ModelName, RunnerId, SlotId, WorkloadId};
+use berth_domain::{Bytes, DeviceUuid, GpuCount, ModelName, RunnerId, SlotId, WorkloadId};
 use berth_wire as wire;
 
 use super::reason::{cause, failure, stop_reason, wait_reason};
@@ -57,6 +57,23 @@ fn tell_server(event: &Event) -> Option<(&'static str, Told)> {
             ("model_retried", about(model, format!("model {model} may start slots again")))
         }
         Event::ModelDeleted { model } => ("model_deleted", about(model, format!("model {model} was removed"))),
+        Event::MemoryObserved { model, count, peaks, .. } => {
+            ("memory_observed", about(model, format!("slots of {model} {} use up to {}", on(*count), list(peaks))))
+        }
+        Event::MemoryJudged { model, count, verdict, claim, peaks } => {
+            let text = format!(
+                "{model} {} is {}: its slots use up to {}, and {} is charged",
+                on(*count),
+                verdict.code(),
+                list(peaks),
+                list(claim),
+            );
+            ("memory_judged", about(model, text))
+        }
+        Event::MemoryCorrected { model, count, bytes, why } => {
+            let text = format!("the next slot of {model} {} is charged {}: {}", on(*count), list(bytes), why.code());
+            ("memory_corrected", about(model, text))
+        }
         Event::MachineBooted { machine, boot } => {
             ("machine_booted", Told { text: format!("machine {machine} has boot {boot}"), ..Told::default() })
         }
@@ -65,6 +82,14 @@ fn tell_server(event: &Event) -> Option<(&'static str, Told)> {
         }
         _ => return None,
     })
+}
+
+fn on(count: GpuCount) -> String {
+    if count.get() == 1 { "on one GPU".to_owned() } else { format!("on {count} GPUs") }
+}
+
+fn list(ranks: &[Bytes]) -> String {
+    ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" + ")
 }
 
 fn tell_runner(event: &Event) -> Option<(&'static str, Told)> {

@@ -1,6 +1,6 @@
 //! Workloads, the queue and the catalogue.
 
-use berth_core::view::{DemandView, ModelView, SlotView, WorkloadView};
+use berth_core::view::{DemandView, MemoryView, ModelView, SlotView, WorkloadView};
 use berth_domain::{Bytes, GpuMemory, Revision, Timestamp, WorkloadState};
 use berth_wire as wire;
 
@@ -78,11 +78,30 @@ pub fn demand(view: &DemandView, now: Timestamp) -> wire::Demand {
 /// A catalogue entry and how it fares.
 #[must_use]
 pub fn model(view: &ModelView) -> wire::Model {
+    let entry = wire::Model::of(&view.spec, view.revision);
+    let charged = entry.charged.into_iter().map(|charged| seen(charged, &view.memory)).collect();
     wire::Model {
+        charged,
         deleted: view.deleted,
         live_slots: view.live,
         waiting: view.waiting as u64,
         evictions: view.evictions,
-        ..wire::Model::of(&view.spec, view.revision)
+        ..entry
     }
+}
+
+/// What a GPU count costs, with what was seen of it.
+fn seen(mut charged: wire::ChargedMemory, memory: &[MemoryView]) -> wire::ChargedMemory {
+    let Some(view) = memory.iter().find(|view| view.count == charged.gpu_count) else { return charged };
+    if let Some(why) = view.corrected {
+        charged.entry_bytes = charged.gpu_bytes.replace(view.charged.clone());
+        charged.source = Some(why.code().to_owned());
+    }
+    charged.observed = (!view.peaks.is_empty()).then(|| wire::ObservedMemory {
+        peak_bytes: view.peaks.clone(),
+        drift_percent: wire::ObservedMemory::drift(&view.charged, &view.peaks),
+        verdict: view.verdict.code().to_owned(),
+        offered_bytes: view.offered.clone(),
+    });
+    charged
 }

@@ -19,6 +19,12 @@ struct OutcomeLabels {
     code: &'static str,
 }
 
+/// Why.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: &'static str,
+}
+
 /// Which request, and what it came to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
@@ -45,6 +51,7 @@ pub struct Metrics {
     evictions: Counter,
     slots_failed: Counter,
     lost: Counter,
+    corrections: Family<ReasonLabels, Counter>,
     ledgers_sound: Gauge<u64, AtomicU64>,
     requests: Family<RequestLabels, Counter>,
     request_seconds: Family<RouteLabels, Histogram, fn() -> Histogram>,
@@ -68,6 +75,7 @@ impl Metrics {
             evictions: Counter::default(),
             slots_failed: Counter::default(),
             lost: Counter::default(),
+            corrections: Family::default(),
             ledgers_sound: Gauge::default(),
             requests: Family::default(),
             request_seconds: Family::new_with_constructor(request_buckets),
@@ -103,6 +111,11 @@ impl Metrics {
         registry.register("slot_failures", "Slots that came to a bad end", self.slots_failed.clone());
         registry.register("runners_lost", "Runners that were silent for too long", self.lost.clone());
         registry.register(
+            "memory_corrections",
+            "Changes of what a model is charged, by reason: it ran out of memory, or it learns",
+            self.corrections.clone(),
+        );
+        registry.register(
             "ledgers_sound",
             "1 if the last check found every ledger to be the fold of its claims",
             self.ledgers_sound.clone(),
@@ -134,6 +147,9 @@ impl Metrics {
             Event::SlotStopping { why: berth_core::StopReason::Evicted, .. } => drop(self.evictions.inc()),
             Event::SlotFailed { .. } => drop(self.slots_failed.inc()),
             Event::RunnerLost { .. } => drop(self.lost.inc()),
+            Event::MemoryCorrected { why, .. } => {
+                self.corrections.get_or_create(&ReasonLabels { reason: why.code() }).inc();
+            }
             _ => {}
         }
     }
@@ -201,6 +217,42 @@ struct DeviceLabels {
     part: &'static str,
 }
 
+/// Which part of a model's memory, with so many GPUs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ModelMemoryLabels {
+    model: String,
+    gpus: u16,
+    part: &'static str,
+}
+
+/// How what a model is charged compares with what its slots use.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DriftLabels {
+    model: String,
+    gpus: u16,
+    verdict: &'static str,
+}
+
+/// What models are charged beside what their slots were seen to use, where anything was seen.
+fn model_memory(views: &super::Views, registry: &mut Registry) {
+    let memory = Family::<ModelMemoryLabels, Gauge>::default();
+    let drift = Family::<DriftLabels, Gauge>::default();
+    for view in views.models().iter().filter(|view| !view.deleted) {
+        for row in view.memory.iter().filter(|row| !row.peaks.is_empty()) {
+            let (model, gpus) = (view.name.to_string(), row.count.get());
+            for (part, ranks) in [("charged", &row.charged), ("peak", &row.peaks)] {
+                let sum: u128 = ranks.iter().map(|bytes| u128::from(bytes.get())).sum();
+                let labels = ModelMemoryLabels { model: model.clone(), gpus, part };
+                memory.get_or_create(&labels).set(i64::try_from(sum).unwrap_or(i64::MAX));
+            }
+            drift.get_or_create(&DriftLabels { model, gpus, verdict: row.verdict.code() }).set(1);
+        }
+    }
+    let help = "What all GPUs of a slot are charged, and the most they were seen to use";
+    registry.register_with_unit("model_memory", help, Unit::Bytes, memory);
+    registry.register("model_memory_verdict", "1 for how the two compare", drift);
+}
+
 /// What can be read off the views, as of now.
 #[must_use]
 pub fn gauges(views: &super::Views) -> Registry {
@@ -245,6 +297,7 @@ pub fn gauges(views: &super::Views) -> Registry {
         }
     }
     registry.register_with_unit("device_memory", "Memory of each device by what it is", Unit::Bytes, memory);
+    model_memory(views, &mut registry);
     let number = |value: i64| {
         let gauge = Gauge::<i64>::default();
         gauge.set(value);

@@ -334,6 +334,26 @@ fn runners_are_listed() {
 }
 
 #[test]
+fn memory_that_is_not_what_was_charged_is_noted() {
+    let request = wire::ModelRequest {
+        memory: Some(berth_domain::Memory::Total(Bytes::gib(20)).into()),
+        gpu_counts: [1, 2].map(GpuCount::new).into(),
+        ..wire::ModelRequest::new(berth_domain::RuntimeName::new("vllm").unwrap())
+    };
+    let mut row = wire::Model::of(&request.into_spec(model("m")).unwrap(), ModelRevision::new(1));
+    row.charged[0].observed = Some(wire::ObservedMemory {
+        peak_bytes: vec![Bytes::gib(24)],
+        drift_percent: Some(20),
+        verdict: "under_estimated".to_owned(),
+        offered_bytes: Some(vec![Bytes::mib(25_805)]),
+    });
+    row.charged[1].entry_bytes = row.charged[1].gpu_bytes.replace(vec![Bytes::gib(11); 2]);
+    row.charged[1].source = Some("out_of_memory".to_owned());
+    let text = format!("{}\n{}", catalogue::models(std::slice::from_ref(&row), LOOK), catalogue::model(&row, LOOK));
+    insta::assert_snapshot!("noted_memory", text);
+}
+
+#[test]
 fn models_are_listed() {
     let read = |name: &str, text: &str| {
         let request: wire::ModelRequest = serde_json::from_str(text).unwrap();

@@ -10,14 +10,15 @@ mod slots;
 
 use berth_domain::{DeviceUuid, GpuReport, RunnerReport, Timestamp};
 
-use super::{Decision, Phase};
+use super::{Decision, Phase, memory};
 use crate::command::{Answer, Command, Refusal};
 use crate::event::Event;
 use crate::state::{Liveness, Runner, State};
 use crate::table::RunnerKey;
 
 /// The phases of a report.
-pub(super) const PHASES: &[Phase] = &[identify, take_inventory, hear_of_slots, weigh_foreign_use, take_note];
+pub(super) const PHASES: &[Phase] =
+    &[identify, take_inventory, hear_of_slots, weigh_foreign_use, watch_memory, take_note];
 
 pub(super) fn identify(state: &State, command: &Command, now: Timestamp) -> Result<(Decision, Answer), Refusal> {
     if state.cluster.is_none() {
@@ -38,6 +39,11 @@ fn hear_of_slots(state: &State, command: &Command, now: Timestamp) -> Result<(De
 
 fn weigh_foreign_use(state: &State, command: &Command, _: Timestamp) -> Result<(Decision, Answer), Refusal> {
     phase(command, |report| Ok(with_runner(state, report, |key, _| foreign::weigh(state, key, report))))
+}
+
+/// What its slots use is held against what their models are charged.
+fn watch_memory(state: &State, command: &Command, now: Timestamp) -> Result<(Decision, Answer), Refusal> {
+    phase(command, |report| Ok(with_runner(state, report, |_, runner| memory::watch(state, runner, now))))
 }
 
 /// Last, the runner counts as heard of: only now may anything new go to its devices.

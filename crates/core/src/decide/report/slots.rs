@@ -6,6 +6,7 @@ use berth_domain::{
     Bytes, DeviceUuid, FailureReason, ReportedState, RunnerReport, SlotReport, SlotState, Timestamp, WorkloadEnd,
 };
 
+use crate::decide::memory;
 use crate::decide::retire::{Rehome, abandon};
 use crate::event::{Event, PlacedClaim};
 use crate::reason::{Cause, Proof, StopReason};
@@ -92,6 +93,9 @@ fn fail(state: &State, slot: &Slot, why: FailureReason, now: Timestamp, events: 
     }
     abandon(state, slot, Rehome { cause: Cause::SlotFailed(why), now, may_still_run: false }, events);
     events.push(Event::SlotFailed { slot: slot.id, why });
+    if why == FailureReason::OutOfMemory {
+        events.extend(memory::raise(state, slot));
+    }
 }
 
 /// A process that ended by itself: the end of a job, a crash of anything else.
@@ -150,7 +154,9 @@ fn belongs_here(state: &State, slot: &Slot, restarted: &[ModelKey]) -> bool {
     let devices_open =
         slot.gpus.iter().filter_map(|gpu| state.devices.get(gpu.device)).all(|device| device.closed().is_none());
     let runner_open = state.runners.get(slot.runner).is_some_and(Runner::is_open);
-    fell && current && wanted && devices_open && runner_open && slot.restarts < state.settings.attempts
+    // One that is known to need more goes where it gets it.
+    let enough = model.is_enough(slot);
+    fell && current && wanted && enough && devices_open && runner_open && slot.restarts < state.settings.attempts
 }
 
 /// Absence is no proof: an agent that lost its record reports nothing.

@@ -1,0 +1,134 @@
+//! One number for a model of the catalogue: its estimate and the arguments of its runtime say the same, or it is refused.
+
+use berth_domain::RuntimeName;
+
+use super::{Disagreement, LaunchError, Launched, arguments, disagreements, options};
+use crate::estimate::{Estimate, EstimateError};
+use crate::inputs::{Options, Profile};
+use crate::model::Model;
+
+/// A program whose arguments are known, by the name of its runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// The server of llama.cpp.
+    LlamaServer,
+    /// vLLM.
+    Vllm,
+    /// Any other. What its arguments say in the words of the estimate's profile is held against it; what they leave
+    /// out is its operator's business.
+    Other,
+}
+
+impl Program {
+    /// The program behind a runtime: `llama-server`, `vllm`, and names that begin so.
+    #[must_use]
+    pub fn of(runtime: &RuntimeName) -> Self {
+        match runtime.as_str() {
+            name if name.starts_with("llama-server") => Self::LlamaServer,
+            name if name.starts_with("vllm") => Self::Vllm,
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether a profile can speak of it.
+    const fn has(self, profile: Profile) -> bool {
+        match self {
+            Self::LlamaServer => matches!(profile, Profile::LlamaCpp | Profile::Conservative),
+            Self::Vllm => matches!(profile, Profile::Vllm),
+            Self::Other => true,
+        }
+    }
+}
+
+/// An estimate, and what must be added to the arguments to make it true.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agreement {
+    /// The estimate.
+    pub estimate: Estimate,
+    /// Arguments that are missing.
+    pub missing: Vec<String>,
+}
+
+/// Why an estimate and the arguments of a runtime do not go together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAgreed {
+    /// No estimate can be made.
+    #[error(transparent)]
+    Estimate(#[from] EstimateError),
+    /// Arguments that no estimate covers.
+    #[error(transparent)]
+    Args(#[from] LaunchError),
+    /// They say different things.
+    #[error("{}", list(.0))]
+    Differ(Vec<Disagreement>),
+    /// The estimate is of another program's memory.
+    #[error("this file would be estimated for {0}, which is not what the runtime starts")]
+    OtherProgram(Profile),
+}
+
+fn list(found: &[Disagreement]) -> String {
+    found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// Estimates a model for what is asked and, where that leaves something open, for what the arguments say; else for
+/// `parallel` sequences. Arguments that say something else are refused.
+pub fn agree<S: AsRef<str>>(
+    model: &Model,
+    program: Program,
+    asked: &Options,
+    args: &[S],
+    parallel: u64,
+) -> Result<Agreement, NotAgreed> {
+    let profile = asked.profile.unwrap_or(model.usual_profile());
+    if !program.has(profile) {
+        return Err(NotAgreed::OtherProgram(profile));
+    }
+    let base = Options { parallel: asked.parallel.or(Some(parallel)), ..Options::default() };
+    let said = options(args, profile, &base)?;
+    let estimate = model.estimate(&merged(asked, said, profile))?;
+    let (unsaid, differ): (Vec<_>, Vec<_>) =
+        disagreements(args, &estimate).into_iter().partition(|found| found.launched == Launched::NotSaid);
+    if !differ.is_empty() {
+        return Err(NotAgreed::Differ(differ));
+    }
+    let missing = match program {
+        Program::Other => Vec::new(),
+        Program::LlamaServer | Program::Vllm => missing(&estimate, &unsaid),
+    };
+    let all: Vec<&str> = args.iter().map(AsRef::as_ref).chain(missing.iter().map(String::as_str)).collect();
+    let rest = disagreements(&all, &estimate);
+    match program == Program::Other || rest.is_empty() {
+        true => Ok(Agreement { estimate, missing }),
+        false => Err(NotAgreed::Differ(rest)),
+    }
+}
+
+/// What was asked, and what arguments say of the rest.
+fn merged(asked: &Options, said: Options, profile: Profile) -> Options {
+    Options {
+        profile: Some(profile),
+        context: asked.context.or(said.context),
+        parallel: asked.parallel.or(said.parallel),
+        cache_type_k: asked.cache_type_k.or(said.cache_type_k),
+        cache_type_v: asked.cache_type_v.or(said.cache_type_v),
+        flash_attention: asked.flash_attention.or(said.flash_attention),
+        batch: asked.batch.or(said.batch),
+        unified_cache: asked.unified_cache.or(said.unified_cache),
+        gpu_counts: asked.gpu_counts.clone().or(said.gpu_counts),
+        overhead: asked.overhead,
+    }
+}
+
+/// The arguments that say what was left out, each with its value.
+fn missing(estimate: &Estimate, unsaid: &[Disagreement]) -> Vec<String> {
+    let all = arguments(estimate);
+    let mut missing = Vec::new();
+    let mut take = false;
+    for word in all {
+        if word.starts_with("--") {
+            take = unsaid.iter().any(|found| found.flag == word);
+        }
+        missing.extend(take.then_some(word));
+    }
+    missing
+}
