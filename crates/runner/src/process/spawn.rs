@@ -166,6 +166,7 @@ impl Spawner {
             Some(prefix) => {
                 let steps = trampoline::Steps {
                     session: true,
+                    started_by: Some(std::process::id()),
                     die_with: (self.options.on_agent_exit == OnAgentExit::Kill).then(std::process::id),
                     cgroup: cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()),
                     exit_file: exit_file.clone(),

@@ -17,6 +17,7 @@ use std::process::{self, Command, ExitStatus};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal, setsid};
 
 const SESSION: &str = "--session";
+const STARTED_BY: &str = "--started-by";
 const DIE_WITH: &str = "--die-with";
 const CGROUP: &str = "--cgroup";
 const EXIT_FILE: &str = "--exit-file";
@@ -34,6 +35,9 @@ const STEP_FAILED: i32 = 125;
 pub(super) struct Steps {
     /// A session, and so a group, of its own.
     pub(super) session: bool,
+    /// The agent that starts it. If that is gone already nothing is started: an agent after it may have looked for the
+    /// slot's mark before this process carried it, and found nobody.
+    pub(super) started_by: Option<u32>,
     /// The parent to die with.
     pub(super) die_with: Option<u32>,
     /// The cgroup to enter.
@@ -49,8 +53,10 @@ impl Steps {
         if self.session {
             list.push(SESSION.into());
         }
-        if let Some(parent) = self.die_with {
-            list.extend([DIE_WITH.into(), parent.to_string().into()]);
+        for (flag, pid) in [(STARTED_BY, self.started_by), (DIE_WITH, self.die_with)] {
+            if let Some(pid) = pid {
+                list.extend([flag.into(), pid.to_string().into()]);
+            }
         }
         for (flag, path) in [(CGROUP, &self.cgroup), (EXIT_FILE, &self.exit_file)] {
             if let Some(path) = path {
@@ -66,13 +72,13 @@ impl Steps {
         let mut steps = Self::default();
         let mut args = args.into_iter();
         let missing = || io::Error::other("a flag without its value");
+        let pid =
+            |word: Option<OsString>| word.and_then(|pid| pid.to_str()?.parse().ok()).ok_or_else(missing).map(Some);
         while let Some(flag) = args.next() {
             match flag.to_str() {
                 Some(SESSION) => steps.session = true,
-                Some(DIE_WITH) => {
-                    let parent = args.next().and_then(|pid| pid.to_str()?.parse().ok());
-                    steps.die_with = Some(parent.ok_or_else(missing)?);
-                }
+                Some(STARTED_BY) => steps.started_by = pid(args.next())?,
+                Some(DIE_WITH) => steps.die_with = pid(args.next())?,
                 Some(CGROUP) => steps.cgroup = Some(args.next().ok_or_else(missing)?.into()),
                 Some(EXIT_FILE) => steps.exit_file = Some(args.next().ok_or_else(missing)?.into()),
                 Some(END) => return Ok((steps, args.collect())),
@@ -83,6 +89,9 @@ impl Steps {
     }
 
     fn prepare(&self) -> io::Result<()> {
+        if let Some(agent) = self.started_by {
+            is_parent(agent)?;
+        }
         if self.session {
             setsid()?;
         }
@@ -148,6 +157,10 @@ fn note(path: &Path, status: ExitStatus) -> io::Result<()> {
 /// The signal is asked for, then the parent is looked at: it may have died in between.
 fn die_with(parent: u32) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::TERM))?;
+    is_parent(parent)
+}
+
+fn is_parent(parent: u32) -> io::Result<()> {
     let now = getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
     if now == Some(parent) { Ok(()) } else { Err(io::Error::other("the agent is gone")) }
 }
@@ -160,14 +173,23 @@ mod tests {
     fn the_steps_survive_the_command_line_and_the_program_keeps_its_dashes() {
         let steps = Steps {
             session: true,
+            started_by: Some(6),
             die_with: Some(7),
             cgroup: Some("/a b".into()),
             exit_file: Some("--exit-file".into()),
         };
         let argv: Vec<OsString> = ["prog", "--", "--session", "$(x)"].map(Into::into).to_vec();
         let list = steps.command(&["berth".into(), "runner-exec".into()], &argv);
-        assert_eq!(list.len(), 2 + 1 + 2 + 2 + 2 + 1 + 4);
+        assert_eq!(list.len(), 2 + 1 + 2 + 2 + 2 + 2 + 1 + 4);
         assert_eq!(Steps::parse(list.into_iter().skip(2)).unwrap(), (steps, argv));
+    }
+
+    #[test]
+    fn n3_nothing_is_started_for_an_agent_that_is_gone() {
+        let parent = getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
+        assert!(Steps { started_by: parent, ..Steps::default() }.prepare().is_ok());
+        let gone = Steps { started_by: parent.map(|pid| pid + 1), ..Steps::default() }.prepare();
+        assert!(gone.unwrap_err().to_string().contains("the agent is gone"));
     }
 
     #[test]
