@@ -56,7 +56,7 @@ pub struct AgentTable {
     pub on_agent_exit: OnAgentExit,
     /// Whether SIGTERM ends the slots first.
     pub drain_on_sigterm: bool,
-    /// Between asking a slot to end and ending it.
+    /// Between asking a slot to end and ending it, where its runtime says nothing else.
     pub stop_grace: Span,
     /// Between ending a slot by force and giving it up as one that cannot be ended.
     pub unkillable_after: Span,

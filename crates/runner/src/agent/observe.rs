@@ -72,7 +72,13 @@ fn look(kept: &Kept, live: &mut Live, table: &ProcessTable, inventory: Option<&I
     };
     live.is_unknown = tree == TreeSeen::Unknown;
     note_memory(kept, live, table, inventory);
-    Seen { on_driver: still_on_driver(kept, live, inventory), tree, ended: live.ended, health: live.health }
+    Seen {
+        on_driver: still_on_driver(kept, live, inventory),
+        tree,
+        ended: live.ended,
+        health: live.health,
+        grace: live.launch.as_ref().and_then(|launch| launch.grace),
+    }
 }
 
 /// Who belongs to the slot. To say that nobody is left takes a thorough look; while all is well a quick one will do.

@@ -16,7 +16,7 @@ pub(super) fn ending(
     if seen.tree == TreeSeen::Empty {
         return Some(Action::TreeGone(id, why));
     }
-    let forced = since.after(world.patience.grace);
+    let forced = since.after(seen.grace.unwrap_or(world.patience.grace));
     // Forced ends are repeated: a tree may grow while it is being felled.
     match killed {
         false if world.now < forced => None,

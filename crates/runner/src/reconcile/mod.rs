@@ -48,6 +48,8 @@ pub struct Seen {
     pub health: Health,
     /// Devices on which the driver still lists one of its pids.
     pub on_driver: Vec<DeviceUuid>,
+    /// Between asking it to end and ending it, where its runtime says.
+    pub grace: Option<Span>,
 }
 
 /// What is seen of a slot's processes. "Nobody" and "cannot be told" are different answers.
@@ -86,7 +88,7 @@ pub struct DeviceSeen {
 /// How patient the agent is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// Between asking a slot to end and ending it.
+    /// Between asking a slot to end and ending it, where its runtime says nothing else.
     pub grace: Span,
     /// Between ending it by force and giving it up as unkillable.
     pub unkillable_after: Span,

@@ -92,7 +92,7 @@ fn started(ready: bool) -> Life {
 }
 
 fn alive(health: Health) -> Seen {
-    Seen { tree: TreeSeen::Alive(process()), ended: None, health, on_driver: Vec::new() }
+    Seen { tree: TreeSeen::Alive(process()), health, ..Seen::default() }
 }
 
 /// Nobody is left, and the driver agrees.
@@ -251,4 +251,17 @@ fn r8_of_a_tree_that_nobody_can_look_into_nothing_is_concluded() {
         let bench = Bench::new(vec![wanted.clone()]).keep(wanted.clone(), life.clone()).see(1, unknown());
         assert_eq!(bench.actions(), vec![], "{life:?}");
     }
+}
+
+#[test]
+fn n10_a_runtime_with_a_grace_of_its_own_is_given_it() {
+    let wanted = slot(1, STOP, "GPU-a", 40);
+    let seen = Seen { grace: Some(Span::from_secs(30)), ..alive(Health::Ready) };
+    let mut bench = Bench::new(vec![wanted.clone()])
+        .keep(wanted, Life::Ending { since: NOW, killed: false, why: End::Asked })
+        .see(1, seen);
+    bench.now = NOW.after(Span::from_secs(29));
+    assert_eq!(bench.actions(), vec![]);
+    bench.now = NOW.after(Span::from_secs(30));
+    assert_eq!(bench.actions(), vec![Action::Kill(id(1))]);
 }

@@ -33,7 +33,7 @@ pub struct RuntimeConfig {
     pub endpoint: Option<String>,
     /// A server, or a job that ends by itself.
     pub kind: Option<RuntimeKind>,
-    /// Between asking it to end and ending it.
+    /// Between asking it to end and ending it. Absent: as long as `agent.stop_grace` says.
     pub stop_grace: Option<Span>,
     /// Options that a model's or a job's arguments may not state, beside those whose value the agent decides.
     pub reserved: Vec<String>,
@@ -164,13 +164,11 @@ pub struct Runtime {
     pub(super) live: Option<Live>,
     pub(super) endpoint: Option<Template>,
     pub(super) kind: RuntimeKind,
-    pub(super) grace: Span,
+    pub(super) grace: Option<Span>,
     pub(super) reserved: Vec<String>,
 }
 
 impl Runtime {
-    const GRACE: Span = Span::from_secs(10);
-
     /// A runtime as configured, over the built-in one of its name.
     pub fn new(name: &RuntimeName, config: &RuntimeConfig) -> Result<Self, ConfigError> {
         let config = match builtin::builtin(name.as_str()) {
@@ -200,7 +198,7 @@ impl Runtime {
             live: config.live.clone(),
             endpoint: config.endpoint.as_deref().map(Template::parse).transpose().map_err(wrong)?,
             kind: config.kind.unwrap_or_default(),
-            grace: config.stop_grace.unwrap_or(Self::GRACE),
+            grace: config.stop_grace,
             reserved: config.reserved.clone(),
         })
     }

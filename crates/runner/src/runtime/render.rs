@@ -56,8 +56,8 @@ pub struct Launch {
     pub ready: Option<Ready>,
     /// How to tell that it still does.
     pub live: Option<Live>,
-    /// Between asking it to end and ending it.
-    pub grace: Span,
+    /// Between asking it to end and ending it, where the runtime says.
+    pub grace: Option<Span>,
 }
 
 /// The values of the environment may be secrets, so only the names are shown.

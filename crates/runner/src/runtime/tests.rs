@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use berth_domain::{
     Arg, Bytes, DesiredAction, DesiredGpu, DesiredSlot, DeviceUuid, Generation, Millicores, ModelName, RunnerId,
-    RuntimeName, SlotId, UtilizationError,
+    RuntimeName, SlotId, Span, UtilizationError,
 };
 
 use super::*;
@@ -194,7 +194,7 @@ fn an_operator_may_change_a_part_of_a_built_in_and_add_others() {
     assert_eq!(vllm.argv[0], OsString::from("vllm"));
     let demo = launch(&runtimes, &slot("demo", "m", &["x"], &[])).unwrap();
     assert_eq!(argv(&demo), ["/bin/demo", "--listen=0.0.0.0:9000", "{}", "x"], "no --ctx: it is left out");
-    assert_eq!((demo.kind, demo.endpoint.clone(), demo.grace.millis()), (RuntimeKind::Job, None, 1000));
+    assert_eq!((demo.kind, demo.endpoint.clone(), demo.grace), (RuntimeKind::Job, None, Some(Span::from_secs(1))));
     assert_eq!(env(&demo, "CUDA_VISIBLE_DEVICES"), Some(""), "a slot without devices sees none");
     let refused = launch(&runtimes, &slot("demo", "m", &["--listen=0.0.0.0:22"], &[]));
     assert!(matches!(refused, Err(RenderError::Reserved(_))), "{refused:?}");
