@@ -82,14 +82,15 @@ fn idle_app(config: &Config) -> anyhow::Result<App> {
     let engine = Engine::new(State::new(Settings::default()));
     let desk = Desk { engine, journal: MemoryJournal::new(), views: views.clone(), fatal: Box::new(|_| ()) };
     let (writer, _) = writer::start(desk, ClusterId::new(Uuid::now_v7()))?;
+    let requests = Requests::new(views.clone(), config.limits.bounds(), config.limits.agent_patience());
     Ok(App::from(Tools {
         writer,
-        requests: Requests::new(views.clone(), config.limits.bounds(), config.limits.agent_patience()),
+        estimator: berth_server::estimator::Estimator::new(&[], requests.clone()),
+        requests,
         views,
         tokens: Tokens::open(&config.server.data_dir)?,
         audit: Audit::open(&config.server.data_dir)?,
         rates: Arc::new(Rates::new(config.limits.requests_per_second, config.limits.burst)),
-        estimator: berth_server::estimator::Estimator::new(&[]),
         limits: config.limits.clone(),
         log_level: LogLevel::fixed(),
         stopping: watch::channel(false).1,

@@ -28,6 +28,7 @@
 //!
 //! The formulas and where they come from are in `docs/ESTIMATION.md`.
 
+mod answer;
 mod arch;
 mod estimate;
 pub mod gguf;
@@ -43,6 +44,7 @@ mod shape;
 pub mod split;
 mod weights;
 
+pub use answer::Reader;
 pub use estimate::{DeviceEstimate, Estimate, EstimateError, ModelSummary, Note, Parts};
 pub use inputs::{CacheType, InputError, Inputs, Options, Profile, UnknownName};
 pub use model::{Model, OpenError};

@@ -1,19 +1,20 @@
 //! Estimates from the headers of model files, for those who may not read the disk themselves.
 //!
 //! The server reads only below directories that its configuration lists, a few files at a time, away from the threads
-//! that answer requests and from the one that decides. A path elsewhere is refused before the disk is asked, so that
-//! nobody learns what is there.
+//! that answer requests and from the one that decides. Files on a runner's disk are read by its agent, which has a list
+//! of its own.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_domain::estimate::{Estimate, FileEstimate, Options};
-use berth_domain::{Arg, FilePath, GpuCount, ModelSpec};
-use berth_estimate::launch::{self, NotAgreed, Program};
-use berth_estimate::{Model, Reach};
-use berth_wire::{EstimateRequest, Invalid};
+use berth_domain::estimate::{Answer, Asked, Estimate, FileEstimate, Found, Launch, Options, Question, Refusal};
+use berth_domain::{GpuCount, ModelSpec};
+use berth_estimate::Reader;
+use berth_wire::{EstimateRequest, Invalid, RequestKind};
 use tokio::sync::Semaphore;
+
+use crate::requests::{AskError, Requests};
 
 /// How many estimates are made at once.
 const AT_ONCE: usize = 2;
@@ -29,145 +30,107 @@ pub enum EstimatorError {
     /// The disk does not answer.
     #[error("the files were not read within {} s: is their disk there?", PATIENCE.as_secs())]
     Slow,
+    /// The runner with the files does not answer.
+    #[error(transparent)]
+    Ask(#[from] AskError),
 }
 
 /// Who makes estimates.
 #[derive(Clone, Debug)]
 pub struct Estimator {
-    directories: Arc<[PathBuf]>,
+    reader: Arc<Reader>,
     turns: Arc<Semaphore>,
+    requests: Arc<Requests>,
 }
 
 impl Estimator {
-    /// One that reads below these directories and nowhere else.
+    /// One that reads below these directories and nowhere else, and asks agents for what is on their disks.
     #[must_use]
-    pub fn new(directories: &[PathBuf]) -> Self {
-        Self { directories: directories.into(), turns: Arc::new(Semaphore::new(AT_ONCE)) }
+    pub fn new(directories: &[PathBuf], requests: Arc<Requests>) -> Self {
+        let reader =
+            Reader { who: "the server".into(), setting: "estimate.model_dirs", directories: directories.to_vec() };
+        Self { reader: Arc::new(reader), turns: Arc::new(Semaphore::new(AT_ONCE)), requests }
     }
 
     /// How much memory a file's model needs.
-    pub async fn estimate(&self, request: EstimateRequest) -> Result<Estimate, EstimatorError> {
-        self.check(&request, "")?;
-        self.read(move |reach| {
-            let model = open(&reach, &request, "")?;
-            model.estimate(&request.options()).map_err(|error| Invalid::new("file", error.to_string()))
-        })
-        .await
+    pub async fn estimate(&self, request: &EstimateRequest) -> Result<Estimate, EstimatorError> {
+        let found = self.ask(request, question(request, request.options(), None), "").await?;
+        Ok(found.estimate)
     }
 
     /// Estimates the memory of a model that is to be put into the catalogue, for its GPU counts and its arguments; what
     /// these leave out is added to them.
-    pub async fn complete(&self, request: EstimateRequest, spec: ModelSpec) -> Result<ModelSpec, EstimatorError> {
-        self.check(&request, "memory.")?;
+    pub async fn complete(&self, request: &EstimateRequest, spec: ModelSpec) -> Result<ModelSpec, EstimatorError> {
         if spec.is_cpu_only() {
-            return Err(Invalid::new(
-                "memory.file",
-                "a model without GPUs (gpu_counts [0]) needs none of their memory",
-            )
-            .into());
+            let why = "a model without GPUs (gpu_counts [0]) needs none of their memory";
+            return Err(Invalid::new("memory.file", why).into());
         }
-        self.read(move |reach| {
-            let model = open(&reach, &request, "memory.")?;
-            complete(&model, &request, spec)
-        })
-        .await
+        let launch = Launch {
+            runtime: spec.constraints.runtime.clone(),
+            args: spec.args.clone(),
+            concurrency: spec.concurrency,
+        };
+        let counts = Some(spec.gpu_counts.clone()).filter(|counts| !counts.is_empty());
+        let options = Options { gpu_counts: counts, ..request.options() };
+        let found = self.ask(request, question(request, options, Some(launch)), "memory.").await?;
+        Ok(completed(spec, request, found)?)
     }
 
-    /// Refuses what is not even looked for.
-    fn check(&self, request: &EstimateRequest, prefix: &str) -> Result<(), Invalid> {
-        if request.runner.is_some() {
-            let why =
-                "files on a runner's disk are not read yet: name a file that the server can read, or state the memory";
-            return Err(Invalid::new(format!("{prefix}runner"), why));
+    async fn ask(&self, request: &EstimateRequest, question: Question, prefix: &str) -> Result<Found, EstimatorError> {
+        let Some(runner) = &request.runner else {
+            return Ok(self.read(question).await?.map_err(|refusal| invalid(&refusal, prefix))?);
+        };
+        let kind = RequestKind::Estimate { question: Box::new(question) };
+        match self.requests.ask_for_json(runner, kind).await? {
+            Answer::Found(found) => Ok(*found),
+            Answer::Refused(refusal) => Err(invalid(&refusal, prefix).into()),
         }
-        let paths = [("file", Some(&request.file)), ("projector", request.projector.as_ref())];
-        for (field, path) in paths.into_iter().filter_map(|(field, path)| Some((field, path?))) {
-            let below = |directory: &PathBuf| Path::new(path.as_str()).starts_with(directory);
-            if !self.directories.iter().any(below) {
-                return Err(Invalid::new(format!("{prefix}{field}"), self.outside(path)));
-            }
-        }
-        Ok(())
     }
 
-    fn outside(&self, path: &FilePath) -> String {
-        if self.directories.is_empty() {
-            return format!(
-                "the server reads no model files: list the directory of {path} in estimate.model_dirs of its \
-                 configuration, or state the memory"
-            );
-        }
-        let list: Vec<String> = self.directories.iter().map(|directory| directory.display().to_string()).collect();
-        format!(
-            "the server reads model files below {} only: put {path} there, or add its directory to \
-             estimate.model_dirs of its configuration",
-            list.join(", ")
-        )
-    }
-
-    /// Does something slow, in turn.
-    async fn read<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(Reach) -> Result<T, Invalid> + Send + 'static,
-    ) -> Result<T, EstimatorError> {
-        let (turns, directories) = (self.turns.clone(), self.directories.clone());
+    /// Reads files, in turn.
+    async fn read(&self, question: Question) -> Result<Result<Found, Refusal>, EstimatorError> {
+        let (turns, reader) = (self.turns.clone(), self.reader.clone());
         let worked = async {
             let turn = turns.acquire_owned().await.map_err(|_| EstimatorError::Slow)?;
             let read = tokio::task::spawn_blocking(move || {
                 // Whoever gave up waiting has not given back the disk: the turn ends with the work.
                 let _turn = turn;
-                work(Reach::below(&directories))
+                reader.answer(&question)
             });
-            read.await.map_err(|_| EstimatorError::Slow)?.map_err(EstimatorError::from)
+            read.await.map_err(|_| EstimatorError::Slow)
         };
         tokio::time::timeout(PATIENCE, worked).await.map_err(|_| EstimatorError::Slow)?
     }
 }
 
-fn open(reach: &Reach, request: &EstimateRequest, prefix: &str) -> Result<Model, Invalid> {
-    let refuse =
-        |field: &str, error: berth_estimate::OpenError| Invalid::new(format!("{prefix}{field}"), error.to_string());
-    let model = Model::open_within(reach, Path::new(request.file.as_str())).map_err(|error| refuse("file", error))?;
-    match &request.projector {
-        None => Ok(model),
-        Some(path) => {
-            model.with_projector_within(reach, Path::new(path.as_str())).map_err(|error| refuse("projector", error))
-        }
-    }
+fn question(request: &EstimateRequest, options: Options, launch: Option<Launch>) -> Question {
+    Question { file: request.file.clone(), projector: request.projector.clone(), options, launch }
 }
 
-fn complete(model: &Model, request: &EstimateRequest, mut spec: ModelSpec) -> Result<ModelSpec, Invalid> {
-    let options = request.options();
-    let asked = Options { gpu_counts: Some(spec.gpu_counts.clone()).filter(|counts| !counts.is_empty()), ..options };
-    let args: Vec<&str> = spec.args.iter().map(Arg::as_str).collect();
-    let program = Program::of(&spec.constraints.runtime);
-    let agreed = launch::agree(model, program, &asked, &args, u64::from(spec.concurrency))
-        .map_err(|why| refused(&spec, &why))?;
-    let left_out = |count: &&GpuCount| !agreed.estimate.counts.contains_key(count);
+/// The field that a refusal is about; `prefix` is where the question stood in a body.
+fn invalid(refusal: &Refusal, prefix: &str) -> Invalid {
+    let field = match refusal.of {
+        Asked::File => format!("{prefix}file"),
+        Asked::Projector => format!("{prefix}projector"),
+        Asked::Options => prefix.trim_end_matches('.').to_owned(),
+        Asked::Args => "args".to_owned(),
+    };
+    Invalid::new(field, refusal.why.clone())
+}
+
+fn completed(mut spec: ModelSpec, request: &EstimateRequest, found: Found) -> Result<ModelSpec, Invalid> {
+    let left_out = |count: &&GpuCount| !found.estimate.counts.contains_key(count);
     if let Some(count) = spec.gpu_counts.iter().find(left_out) {
         return Err(Invalid::new("gpu_counts", format!("the model cannot be split over {count} GPUs")));
     }
-    let missing = agreed.missing.into_iter().map(Arg::new).collect::<Result<Vec<_>, _>>();
-    spec.args.extend(missing.map_err(|error| Invalid::new("args", error.to_string()))?);
-    spec.memory.estimated = Some(agreed.estimate.memory());
+    spec.args.extend(found.missing);
+    spec.memory.estimated = Some(found.estimate.memory());
     spec.memory.estimate = Some(Arc::new(FileEstimate {
         file: request.file.clone(),
+        runner: request.runner.clone(),
         projector: request.projector.clone(),
-        options,
-        made: agreed.estimate,
+        options: request.options(),
+        made: found.estimate,
     }));
     Ok(spec)
-}
-
-fn refused(spec: &ModelSpec, why: &NotAgreed) -> Invalid {
-    match why {
-        NotAgreed::Estimate(error) => Invalid::new("memory", error.to_string()),
-        NotAgreed::OtherProgram(_) => Invalid::new(
-            "memory.file",
-            format!("{why} ({}): name other files, or state the memory", spec.constraints.runtime),
-        ),
-        NotAgreed::Args(_) | NotAgreed::Differ(_) => {
-            Invalid::new("args", format!("{why}: say the same in args and in memory, or leave it out of one of them"))
-        }
-    }
 }

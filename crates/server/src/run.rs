@@ -117,15 +117,16 @@ impl Server {
         let listener = TcpListener::bind(config.server.listen).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let (stop, stopping) = watch::channel(false);
+        let requests = Requests::new(views.clone(), config.limits.bounds(), config.limits.agent_patience());
         let app = App::from(Tools {
             writer: writer.clone(),
-            requests: Requests::new(views.clone(), config.limits.bounds(), config.limits.agent_patience()),
+            estimator: Estimator::new(&config.estimate.model_dirs, requests.clone()),
+            requests,
             views,
             tokens,
             audit,
             rates: Arc::new(Rates::new(config.limits.requests_per_second, config.limits.burst)),
             limits: config.limits.clone(),
-            estimator: Estimator::new(&config.estimate.model_dirs),
             log_level,
             stopping: stopping.clone(),
         });

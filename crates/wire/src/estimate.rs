@@ -58,8 +58,8 @@ impl From<KvType> for String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EstimateRequest {
-    /// A GGUF file (any of its parts), or a folder with `config.json` and safetensors, below a directory that the
-    /// server may read (`estimate.model_dirs`).
+    /// A GGUF file (any of its parts), or a folder with `config.json` and safetensors, below a directory that its
+    /// reader may read: the server (`estimate.model_dirs`), or the agent of `runner` (`agent.model_dirs`).
     #[schema(value_type = schema::FilePath)]
     pub file: FilePath,
     /// The runner on whose disk it is; the server's own unless said.
@@ -150,7 +150,7 @@ impl EstimateRequest {
         let both = options.cache_type_k.zip(options.cache_type_v);
         Self {
             file: kept.file.clone(),
-            runner: None,
+            runner: kept.runner.clone(),
             projector: kept.projector.clone(),
             profile: options.profile,
             context: options.context,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use berth_domain::estimate::Question;
 use berth_domain::{Generation, SlotId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -59,6 +60,12 @@ pub enum RequestKind {
         /// Go on as it is written, until the slot is gone.
         #[serde(default)]
         follow: bool,
+    },
+    /// How much memory a model needs, from files on the runner's disk; answered with JSON.
+    Estimate {
+        /// What is asked.
+        #[schema(value_type = Object)]
+        question: Box<Question>,
     },
     /// Something that this version does not know.
     #[serde(other)]

@@ -3,6 +3,7 @@
 //! Making one needs the model's files; that is the business of another crate. Keeping one, and charging it, is not.
 
 mod options;
+mod question;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,15 +11,19 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, FilePath, GpuCount, Memory, RankMemory};
+use crate::{Bytes, FilePath, GpuCount, Memory, RankMemory, RunnerId};
 
 pub use options::{CacheType, Inputs, Options, Profile, UnknownName};
+pub use question::{Answer, Asked, Found, Launch, Question, Refusal};
 
 /// An estimate as a catalogue keeps it: the file, what was asked, and what came of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FileEstimate {
     /// What was read.
     pub file: FilePath,
+    /// The runner on whose disk it is; the server's own if there is none.
+    #[serde(default)]
+    pub runner: Option<RunnerId>,
     /// The projector beside it.
     pub projector: Option<FilePath>,
     /// What the operator said. What they left open follows from the model and from the arguments of its runtime.

@@ -5,6 +5,8 @@ use std::io;
 
 use berth_client::{Client, ClientError, Upload};
 use berth_domain::RunnerId;
+use berth_domain::estimate::{Answer, Question};
+use berth_estimate::Reader;
 use berth_wire::{AgentRequest, Problem, RequestId, RequestKind};
 use tokio::task::JoinHandle;
 
@@ -39,6 +41,13 @@ impl Answers {
                 Found::Log { log, tail_bytes, follow } => {
                     send_log(&client, &runner, id, &log, tail_bytes, follow).await
                 }
+                Found::Files { reader, question } => {
+                    match tokio::task::spawn_blocking(move || read_files(&reader, &question)).await {
+                        Ok(answer) => client.answer_with_json(&runner, id, &answer).await,
+                        // It was aborted: nobody waits for it.
+                        Err(_) => Ok(()),
+                    }
+                }
                 Found::Nothing(problem) => client.answer_with_problem(&runner, id, &problem).await,
             };
             match answered {
@@ -60,7 +69,16 @@ impl Drop for Answers {
 
 /// What a request is answered with.
 enum Found {
-    Log { log: SlotLog, tail_bytes: u64, follow: bool },
+    Log {
+        log: SlotLog,
+        tail_bytes: u64,
+        follow: bool,
+    },
+    /// Files to read.
+    Files {
+        reader: Reader,
+        question: Box<Question>,
+    },
     Nothing(Box<Problem>),
 }
 
@@ -83,6 +101,14 @@ impl Agent {
 
     fn find(&self, kind: &RequestKind) -> Found {
         match *kind {
+            RequestKind::Estimate { ref question } => {
+                let reader = Reader {
+                    who: format!("runner {}", self.settings.id),
+                    setting: "agent.model_dirs",
+                    directories: self.settings.model_dirs.clone(),
+                };
+                Found::Files { reader, question: question.clone() }
+            }
             RequestKind::Logs { slot_id, generation, tail_bytes, follow } => {
                 let kept = self.record.kept().get(&slot_id).map(|kept| kept.generation());
                 let is_meant = kept.is_some() && generation.is_none_or(|generation| kept == Some(generation));
@@ -102,6 +128,13 @@ impl Agent {
                 Found::nothing(501, "unsupported", "this version of the agent does not know how to")
             }
         }
+    }
+}
+
+fn read_files(reader: &Reader, question: &Question) -> Answer {
+    match reader.answer(question) {
+        Ok(found) => Answer::Found(Box::new(found)),
+        Err(refusal) => Answer::Refused(refusal),
     }
 }
 

@@ -50,6 +50,8 @@ pub struct AgentTable {
     pub address: String,
     /// The address that slots listen on.
     pub bind: IpAddr,
+    /// Directories with model files whose headers the server may have read; none unless listed.
+    pub model_dirs: Vec<PathBuf>,
     /// The ports that slots are given.
     pub ports: (u16, u16),
     /// What becomes of slots when the agent ends.
@@ -80,6 +82,7 @@ impl Default for AgentTable {
             labels: BTreeMap::new(),
             address: "127.0.0.1".into(),
             bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            model_dirs: Vec::new(),
             ports: (20_000, 29_999),
             on_agent_exit: OnAgentExit::Keep,
             drain_on_sigterm: false,
@@ -145,6 +148,7 @@ pub struct AgentSettings {
     pub labels: BTreeMap<LabelKey, LabelValue>,
     pub address: String,
     pub bind: IpAddr,
+    pub model_dirs: Vec<PathBuf>,
     pub ports: RangeInclusive<u16>,
     pub drain_on_sigterm: bool,
     pub stop_grace: Span,
@@ -176,6 +180,9 @@ impl AgentConfig {
         if self.logs.ring > Bytes::mib(64) {
             return Err(field("logs.ring", "it is kept in memory for each slot: 64MiB at most".into()));
         }
+        if table.model_dirs.iter().any(|path| !path.is_absolute()) {
+            return Err(field("model_dirs", "each must be an absolute path".into()));
+        }
         berth_domain::ReasonText::new(&table.address).map_err(|error| field("agent.address", error.to_string()))?;
         let settings = AgentSettings {
             id,
@@ -184,6 +191,7 @@ impl AgentConfig {
             labels: table.labels.clone(),
             address: table.address.clone(),
             bind: table.bind,
+            model_dirs: table.model_dirs.clone(),
             ports: first..=last,
             drain_on_sigterm: table.drain_on_sigterm,
             stop_grace: table.stop_grace,

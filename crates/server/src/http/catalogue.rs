@@ -63,7 +63,8 @@ pub(super) async fn put(
     let file = request.file().cloned();
     let mut spec = request.into_spec(name.clone())?;
     if let Some(file) = file {
-        spec = app.estimator.complete(file, spec).await?;
+        app.find_reader(&file).await?;
+        spec = app.estimator.complete(&file, spec).await?;
     }
     app.see_fleet().await;
     let known = app.views.model(&name).is_some();

@@ -14,17 +14,27 @@ use super::problem::Failure;
 /// Estimate how much memory a model needs
 ///
 /// From the headers of its files, for each GPU count, with what it is made of. Nothing is kept. The server reads files
-/// below `estimate.model_dirs` of its configuration only. Whoever only looks (a viewer) may not make it read its disk.
+/// below `estimate.model_dirs` of its configuration only; with `runner`, its agent reads its own disk, below its
+/// `agent.model_dirs`. Whoever only looks (a viewer) may not make it read its disk.
 #[utoipa::path(post, path = "/api/v1/estimate", tag = "models", request_body = EstimateRequest,
     responses((status = 200, description = "The estimate", body = wire::Estimate)))]
 pub(super) async fn make(
     State(app): State<App>,
     Json(request): Json<EstimateRequest>,
 ) -> Result<Json<wire::Estimate>, Failure> {
-    let file = request.file.clone();
-    let estimate = app.estimator.estimate(request).await?;
+    app.find_reader(&request).await?;
+    let estimate = app.estimator.estimate(&request).await?;
     let args = launch::arguments(&estimate).into_iter().map(Arg::new).collect::<Result<_, _>>();
     let internal =
         |error: berth_domain::NameError| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", error.to_string());
-    Ok(Json(wire::Estimate { args: args.map_err(internal)?, ..wire::Estimate::of(file, &estimate) }))
+    Ok(Json(wire::Estimate { args: args.map_err(internal)?, ..wire::Estimate::of(request.file, &estimate) }))
+}
+
+impl App {
+    /// Whether somebody is there to read the files of a model.
+    pub(super) async fn find_reader(&self, request: &EstimateRequest) -> Result<(), Failure> {
+        let Some(runner) = &request.runner else { return Ok(()) };
+        self.see_fleet().await;
+        self.expect_answers_of(runner)
+    }
 }

@@ -4,7 +4,6 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use berth_core::Liveness;
 use berth_domain::{Generation, RunnerId, SlotId, SlotState};
 use berth_wire as wire;
 use berth_wire::{LogQuery, RequestKind};
@@ -79,10 +78,6 @@ async fn find(app: &App, slot: SlotId, named: Option<RunnerId>) -> Result<(Runne
             (was.runner, Some(was.generation))
         }
     };
-    let view = app.views.runner(&runner).ok_or_else(|| Failure::unknown("runner", &runner))?;
-    if view.liveness == Liveness::Lost {
-        let detail = format!("runner {runner} is lost: what its slots wrote can be read once its agent is back");
-        return Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "runner_lost", detail));
-    }
+    app.expect_answers_of(&runner)?;
     Ok((runner, generation))
 }

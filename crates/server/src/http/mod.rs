@@ -25,7 +25,9 @@ mod workloads;
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_core::{Answer, Command};
+use axum::http::StatusCode;
+use berth_core::{Answer, Command, Liveness};
+use berth_domain::RunnerId;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -109,5 +111,15 @@ impl App {
             answer = waiting => answer,
             _ = stopping.wait_for(|stopping| *stopping) => None,
         }
+    }
+
+    /// Whether there is an agent of this runner that could answer a request.
+    fn expect_answers_of(&self, runner: &RunnerId) -> Result<(), Failure> {
+        let view = self.views.runner(runner).ok_or_else(|| Failure::unknown("runner", runner))?;
+        if view.liveness == Liveness::Lost {
+            let detail = format!("runner {runner} is lost: what is on its disk can be read once its agent is back");
+            return Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "runner_lost", detail));
+        }
+        Ok(())
     }
 }

@@ -144,6 +144,7 @@ impl From<EstimatorError> for Failure {
     fn from(error: EstimatorError) -> Self {
         match error {
             EstimatorError::Invalid(invalid) => invalid.into(),
+            EstimatorError::Ask(error) => error.into(),
             EstimatorError::Slow => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "files_unavailable", error.to_string()).retry_after(5000)
             }

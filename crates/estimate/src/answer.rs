@@ -1,0 +1,105 @@
+//! Answering for those who cannot read the files themselves: the server for its clients, an agent for its server.
+//!
+//! Only files below listed directories are read, and a path elsewhere is refused before the disk is asked, so that nobody
+//! learns what is there.
+
+use std::path::{Path, PathBuf};
+
+use berth_domain::estimate::{Asked, Found, Launch, Question, Refusal};
+use berth_domain::{Arg, FilePath};
+
+use crate::launch::{self, NotAgreed, Program};
+use crate::{Model, Reach};
+
+/// Who answers, below which directories, and by which setting.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    /// Who reads, in words: `the server`.
+    pub who: String,
+    /// The setting that lists the directories.
+    pub setting: &'static str,
+    /// The directories.
+    pub directories: Vec<PathBuf>,
+}
+
+impl Reader {
+    /// Reads headers and estimates. Takes as long as the disk does.
+    pub fn answer(&self, question: &Question) -> Result<Found, Refusal> {
+        self.check(question)?;
+        let model = self.open(question)?;
+        match &question.launch {
+            None => match model.estimate(&question.options) {
+                Ok(estimate) => Ok(Found { estimate, missing: Vec::new() }),
+                Err(error) => Err(refuse(Asked::File, error.to_string())),
+            },
+            Some(launch) => agree(&model, question, launch),
+        }
+    }
+
+    /// Refuses what is not even looked for.
+    fn check(&self, question: &Question) -> Result<(), Refusal> {
+        let paths = [(Asked::File, Some(&question.file)), (Asked::Projector, question.projector.as_ref())];
+        for (of, path) in paths.into_iter().filter_map(|(of, path)| Some((of, path?))) {
+            let below = |directory: &PathBuf| Path::new(path.as_str()).starts_with(directory);
+            if !self.directories.iter().any(below) {
+                return Err(refuse(of, self.outside(path)));
+            }
+        }
+        Ok(())
+    }
+
+    fn outside(&self, path: &FilePath) -> String {
+        let Self { who, setting, directories } = self;
+        if directories.is_empty() {
+            return format!(
+                "{who} reads no model files: list the directory of {path} in {setting} of its configuration, or state \
+                 the memory"
+            );
+        }
+        let list: Vec<String> = directories.iter().map(|directory| directory.display().to_string()).collect();
+        format!(
+            "{who} reads model files below {} only: put {path} there, or add its directory to {setting} of its \
+             configuration",
+            list.join(", ")
+        )
+    }
+
+    fn open(&self, question: &Question) -> Result<Model, Refusal> {
+        let reach = Reach::below(&self.directories);
+        let path = |path: &FilePath| PathBuf::from(path.as_str());
+        let model = Model::open_within(&reach, &path(&question.file))
+            .map_err(|error| refuse(Asked::File, error.to_string()))?;
+        match &question.projector {
+            None => Ok(model),
+            Some(projector) => model
+                .with_projector_within(&reach, &path(projector))
+                .map_err(|error| refuse(Asked::Projector, error.to_string())),
+        }
+    }
+}
+
+fn refuse(of: Asked, why: String) -> Refusal {
+    Refusal { of, why }
+}
+
+fn agree(model: &Model, question: &Question, launch: &Launch) -> Result<Found, Refusal> {
+    let args: Vec<&str> = launch.args.iter().map(Arg::as_str).collect();
+    let program = Program::of(&launch.runtime);
+    let agreed = launch::agree(model, program, &question.options, &args, u64::from(launch.concurrency))
+        .map_err(|why| not_agreed(launch, &why))?;
+    let missing = agreed.missing.into_iter().map(Arg::new).collect::<Result<_, _>>();
+    let missing = missing.map_err(|error| refuse(Asked::Args, error.to_string()))?;
+    Ok(Found { estimate: agreed.estimate, missing })
+}
+
+fn not_agreed(launch: &Launch, why: &NotAgreed) -> Refusal {
+    match why {
+        NotAgreed::Estimate(error) => refuse(Asked::Options, error.to_string()),
+        NotAgreed::OtherProgram(_) => {
+            refuse(Asked::File, format!("{why} ({}): name other files, or state the memory", launch.runtime))
+        }
+        NotAgreed::Args(_) | NotAgreed::Differ(_) => {
+            refuse(Asked::Args, format!("{why}: say the same in args and in memory, or leave it out of one of them"))
+        }
+    }
+}
