@@ -17,7 +17,10 @@ words.add_argument("--alias", default="")
 words.add_argument("--ctx-size", type=int, default=512)
 words.add_argument("--parallel", type=int, default=1)
 words.add_argument("--n-gpu-layers", type=int, default=0)
-said = words.parse_args()
+words.add_argument("--flash-attn", choices=["on", "off"], default="on")
+said, unused = words.parse_known_args()
+if unused:
+    print("not needed here:", *unused, flush=True)
 
 params = xllamacpp.CommonParams()
 params.model.path = said.model
@@ -27,6 +30,8 @@ params.model_alias = {said.alias} if said.alias else set()
 params.n_ctx = said.ctx_size
 params.n_parallel = said.parallel
 params.n_gpu_layers = said.n_gpu_layers
+flash = "ENABLED" if said.flash_attn == "on" else "DISABLED"
+params.flash_attn_type = getattr(xllamacpp.llama_flash_attn_type, "LLAMA_FLASH_ATTN_TYPE_" + flash)
 params.warmup = False
 params.fit_params = False
 

@@ -142,7 +142,7 @@ fn n8_an_agent_reads_what_a_newer_server_says() {
         "cluster_id": "018f3b1c-7c2e-7d41-9a55-0b8f6f1c2d3e", "epoch": 1, "revision": 9, "hint": "new",
         "slots": [{"id": "018f3b1c-7c2e-7d41-0000-000000000007", "generation": 1, "action": "run", "model": "m",
             "runtime": "vllm", "gpus": [{"uuid": "GPU-a", "memory_bytes": 5, "nvlink": 1}], "nice": 3}],
-        "requests": [{"id": "1", "kind": "dance"}],
+        "requests": [{"id": "018f3b1c-7c2e-7d41-0000-000000000009", "kind": "dance", "steps": [1, 2]}],
     });
     let desired: Desired = serde_json::from_value(text).unwrap();
     let slot: berth_domain::DesiredSlot = desired.slots[0].clone().into();

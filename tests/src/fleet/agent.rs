@@ -22,6 +22,7 @@ pub struct Plan {
     agent: Vec<String>,
     inventory: Vec<String>,
     live: bool,
+    runtimes: String,
     wrapper: Vec<String>,
     home: PathBuf,
     ports: (u16, u16),
@@ -39,6 +40,7 @@ impl Plan {
             agent: Vec::new(),
             inventory: Vec::new(),
             live: false,
+            runtimes: String::new(),
             wrapper: Vec::new(),
             home,
             ports: ports(),
@@ -87,6 +89,14 @@ impl Plan {
     #[must_use]
     pub fn watching(self) -> Self {
         Self { live: true, ..self }
+    }
+
+    /// With one more runtime: its name, and its command as words.
+    #[must_use]
+    pub fn runtime(mut self, name: &str, command: &[&str]) -> Self {
+        let env = format!("env = {{ {HOME} = \"{}\" }}", self.machine.directory().display());
+        self.runtimes += &format!("[runtime.{name}]\ncommand = {command:?}\n{env}\n");
+        self
     }
 
     /// Through a program that ends by becoming the agent (`exec`), so that the pid stays.
@@ -161,10 +171,11 @@ impl Plan {
              [runtime.engine]\n{command}\n{env}\nendpoint = \"http://{{address}}:{{port}}\"\n\
              ready = {{ path = \"/health\", every = \"50ms\", deadline = \"1500ms\" }}\n{live}\
              [runtime.job]\n{command}\n{env}\nkind = \"job\"\n\
-             [runtime.broken]\ncommand = [\"{}\"]\n{env}\n",
+             [runtime.broken]\ncommand = [\"{}\"]\n{env}\n{}",
             merged(&usual, &self.agent),
             merged(&inventory, &self.inventory),
             garbage.display(),
+            self.runtimes,
         )
     }
 }

@@ -4,7 +4,9 @@
 
 mod crash;
 mod ending;
+mod files;
 mod g;
+mod llama;
 mod n;
 mod n10;
 mod n9;

@@ -74,7 +74,7 @@ fn n9_health_that_is_never_green() {
 
 #[test]
 fn n9_what_fails_on_one_machine_is_tried_on_another() {
-    let fleet = Fleet::with(&["scheduler.attempts=5", "scheduler.backoff=50ms"]);
+    let fleet = Fleet::with(&["scheduler.attempts=5", "scheduler.backoff=500ms"]);
     let (bad, good) = (Machine::new(&[80]), Machine::new(&[40]));
     let _bad = bad.agent(&fleet);
     // On the first machine it finds less than it needs, as the engine itself sees it.

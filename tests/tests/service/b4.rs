@@ -46,10 +46,12 @@ const ROUTES: &[(&str, Access)] = &[
     ("POST /api/v1/runners/{id}/drain", Operate),
     ("PUT /api/v1/runners/{id}/report", OwnRunner),
     ("GET /api/v1/runners/{id}/desired", OwnRunner),
+    ("POST /api/v1/runners/{id}/requests/{request_id}", OwnRunner),
     ("POST /api/v1/devices/{uuid}/cordon", Operate),
     ("POST /api/v1/devices/{uuid}/uncordon", Operate),
     ("GET /api/v1/scheduler/slots", Read),
     ("GET /api/v1/scheduler/slots/{id}", Read),
+    ("GET /api/v1/scheduler/slots/{id}/logs", Read),
     ("DELETE /api/v1/scheduler/slots/{id}", Operate),
     ("POST /api/v1/scheduler/slots/{id}/force-release", Operate),
     ("GET /api/v1/scheduler/decisions", Read),
@@ -101,6 +103,7 @@ fn house() -> (Server, Vec<Visitor>) {
 /// A path of the description with names that exist or could.
 fn filled(path: &str) -> String {
     let id = if path.contains("/runners/") { "box" } else { "01932c07-3a5b-7cc2-b7d1-58a1f7f4a921" };
+    let path = path.replace("{request_id}", "01932c07-3a5b-7cc2-b7d1-58a1f7f4a922");
     path.replace("{id}", id).replace("{uuid}", "GPU-box-0").replace("{name}", "no-such-model")
 }
 

@@ -112,6 +112,8 @@ impl Agent {
         let mut agent = Self::start(parts)?;
         agent.adopt()?;
         agent.prune_logs();
+        // Without a first look there is nothing to report.
+        agent.eyes.look_now(agent.settings.inventory.deadline).await;
         loop {
             agent.round().await?;
             if *stop.borrow() && !agent.may_stay(&mut stop) {

@@ -50,12 +50,15 @@ impl<'a> Said<'a> {
         self.args.iter().zip(&self.used).find_map(|(arg, used)| (!used).then_some(arg))
     }
 
-    /// The first argument that states something reserved.
-    pub(super) fn conflict(&self, reserved: &[Reserved]) -> Option<&'a Arg> {
+    /// The first argument that states something reserved. Those in `whole` are short for nothing else.
+    pub(super) fn conflict(&self, reserved: &[Reserved], whole: &[String]) -> Option<&'a Arg> {
         self.args.iter().enumerate().find_map(|(at, arg)| {
             let (name, inline) = split(arg.as_str());
             let said = inline.or_else(|| self.args.get(at + 1).map(Arg::as_str));
-            let clash = reserved.iter().find(|reserved| means(name, &reserved.option))?;
+            let is_whole = whole.iter().any(|option| option == name);
+            let is_meant =
+                |reserved: &&Reserved| if is_whole { reserved.option == name } else { means(name, &reserved.option) };
+            let clash = reserved.iter().find(is_meant)?;
             let same = clash.value.is_some() && clash.value.as_deref() == said;
             (!same).then_some(arg)
         })
@@ -94,7 +97,7 @@ mod tests {
     fn conflict(texts: &[&str], option: &str, value: Option<&str>) -> Option<String> {
         let args = args(texts);
         let reserved = [Reserved { option: option.into(), value: value.map(str::to_owned) }];
-        Said::new(&args).conflict(&reserved).map(ToString::to_string)
+        Said::new(&args).conflict(&reserved, &["--model".into()]).map(ToString::to_string)
     }
 
     #[test]
@@ -111,6 +114,9 @@ mod tests {
         assert_eq!(conflict(&["--gpu-memory-utilization-limit", "--max-model-len", "9"], OPTION, None), None);
         assert!(conflict(&["-tp4"], "-tp", None).is_some());
         assert_eq!(conflict(&["-tpx"], "-tp", None), None);
+        assert_eq!(conflict(&["--model", "x.gguf"], "--models-dir", None), None, "an option of its own");
+        assert!(conflict(&["--models", "x"], "--models-dir", None).is_some());
+        assert!(conflict(&["--model", "x"], "--model", None).is_some());
     }
 
     #[test]

@@ -111,6 +111,7 @@ fn llama_server() -> RuntimeConfig {
     RuntimeConfig {
         env_pass: texts(&["LLAMA_CACHE", "HF_TOKEN"]),
         reserved: texts(&["--rpc", "--models-dir", "--models-preset"]),
+        whole: texts(&["--model"]),
         ..server(&command, "/health")
     }
 }

@@ -37,6 +37,8 @@ pub struct RuntimeConfig {
     pub stop_grace: Option<Span>,
     /// Options that a model's or a job's arguments may not state, beside those whose value the agent decides.
     pub reserved: Vec<String>,
+    /// Options of the program that stand for themselves, though a reserved one begins like them.
+    pub whole: Vec<String>,
 }
 
 /// What a runtime starts.
@@ -166,6 +168,7 @@ pub struct Runtime {
     pub(super) kind: RuntimeKind,
     pub(super) grace: Option<Span>,
     pub(super) reserved: Vec<String>,
+    pub(super) whole: Vec<String>,
 }
 
 impl Runtime {
@@ -200,6 +203,7 @@ impl Runtime {
             kind: config.kind.unwrap_or_default(),
             grace: config.stop_grace,
             reserved: config.reserved.clone(),
+            whole: config.whole.clone(),
         })
     }
 
@@ -249,6 +253,7 @@ fn overlay(base: RuntimeConfig, over: &RuntimeConfig) -> RuntimeConfig {
         kind: over.kind.or(base.kind),
         stop_grace: over.stop_grace.or(base.stop_grace),
         reserved: base.reserved.into_iter().chain(over.reserved).collect(),
+        whole: base.whole.into_iter().chain(over.whole).collect(),
     }
 }
 

@@ -186,7 +186,7 @@ fn command(runtime: &Runtime, values: &mut Values<'_>) -> Result<Vec<OsString>, 
         option = template.literal().filter(|text| text.starts_with('-'));
         argv.extend(rendered.map(OsString::from));
     }
-    match values.said.conflict(&reserved) {
+    match values.said.conflict(&reserved, &runtime.whole) {
         Some(arg) => Err(RenderError::Reserved(arg.clone())),
         None => Ok(argv),
     }
