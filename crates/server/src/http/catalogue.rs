@@ -53,6 +53,9 @@ pub(super) async fn show(State(app): State<App>, Named(name): Named<ModelName>) 
     responses(
         (status = 200, description = "Changed, or as it was", body = wire::Model),
         (status = 201, description = "Added", body = wire::Model),
+        (status = 404, description = "No such runner", body = wire::Problem, content_type = "application/problem+json"),
+        (status = 502, description = "The runner's agent answered with something else", body = wire::Problem, content_type = "application/problem+json"),
+        (status = 504, description = "The runner's agent did not answer", body = wire::Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn put(
     State(app): State<App>,

@@ -17,7 +17,12 @@ use super::problem::Failure;
 /// below `estimate.model_dirs` of its configuration only; with `runner`, its agent reads its own disk, below its
 /// `agent.model_dirs`. Whoever only looks (a viewer) may not make it read its disk.
 #[utoipa::path(post, path = "/api/v1/estimate", tag = "models", request_body = EstimateRequest,
-    responses((status = 200, description = "The estimate", body = wire::Estimate)))]
+    responses(
+        (status = 200, description = "The estimate", body = wire::Estimate),
+        (status = 404, description = "No such runner", body = wire::Problem, content_type = "application/problem+json"),
+        (status = 502, description = "The runner's agent answered with something else", body = wire::Problem, content_type = "application/problem+json"),
+        (status = 504, description = "The runner's agent did not answer", body = wire::Problem, content_type = "application/problem+json"),
+    ))]
 pub(super) async fn make(
     State(app): State<App>,
     Json(request): Json<EstimateRequest>,
