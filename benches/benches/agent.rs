@@ -13,10 +13,6 @@ use berth_benches::service::http::Connection;
 use berth_benches::service::lines::{Lines, middle, ms};
 use serde_json::{Value, json};
 
-/// As the program has it; the null server too.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> anyhow::Result<()> {
     run_if_agent()?;
     run_if_child()?;

@@ -15,10 +15,6 @@ use berth_benches::service::load::{self, Load, Request};
 use berth_benches::service::past;
 use serde_json::json;
 
-/// As the program has it; the null server too.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> anyhow::Result<()> {
     run_if_child()?;
     let quick = std::env::args().any(|argument| argument == "--quick");

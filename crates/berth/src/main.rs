@@ -12,10 +12,6 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// What one thread takes another gives back: requests become commands, decisions and lines of a log, each elsewhere.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Berth places model workloads on GPUs, and never promises a GPU more memory than it has.
 #[derive(Debug, Parser)]
 #[command(name = "berth", version, about, after_help = cli::EXIT_STATUS)]

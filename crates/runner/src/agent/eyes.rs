@@ -11,7 +11,7 @@ use super::{Look, now};
 use crate::inventory::{Detail, Gpus, InventorySettings, Machine};
 
 /// How often it looks by itself, and how often at everything.
-const USAGE_EVERY: Duration = Duration::from_secs(1);
+const USAGE_EVERY: Duration = Duration::from_secs(2);
 const FULL_EVERY: Duration = Duration::from_secs(10);
 
 /// What is asked of the eyes.

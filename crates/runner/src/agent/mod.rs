@@ -44,7 +44,7 @@ use tell::Said;
 /// While something is changing, the machine is looked at this often.
 const SOON: Duration = Duration::from_millis(20);
 /// While nothing is, this often: the end of a process is heard at once.
-const LATER: Duration = Duration::from_secs(5);
+const LATER: Duration = Duration::from_secs(10);
 /// How often what slots write is read.
 const CHORES: Duration = Duration::from_secs(1);
 /// How many rounds may follow each other at once; more would be a loop.
@@ -214,7 +214,7 @@ impl Agent {
                 next_probe.map(|at| Instant::now() + Duration::from_millis(at.since(now()).millis().max(1)));
             let wake = next_probe.into_iter().fold(until.min(next_chores), Instant::min);
             let is_news = tokio::select! {
-                heard = self.link.hear() => { self.take_in(heard)?; true }
+                heard = self.link.hear() => self.take_in(heard)?,
                 Some(Ok((id, generation, probed))) = self.probes.join_next() => self.note_health(id, generation, probed),
                 () = self.somebody_ended.notified() => true,
                 () = tokio::time::sleep_until(wake.into()) => self.ask_for_health(now()),
@@ -230,14 +230,15 @@ impl Agent {
         }
     }
 
-    /// Takes in what the server said.
-    fn take_in(&mut self, heard: Heard) -> Result<(), AgentError> {
-        match heard {
+    /// Takes in what the server said, and says whether anything is different now.
+    fn take_in(&mut self, heard: Heard) -> Result<bool, AgentError> {
+        Ok(match heard {
             Heard::Answered(answer, told) => {
                 if self.record.obeys().is_none() {
                     self.record.obey(Obeys { cluster: answer.cluster_id, epoch: answer.epoch })?;
                 }
                 self.note_told(&told)?;
+                self.news
             }
             Heard::Wish(wish, requests) => {
                 let known = self.record.obeys();
@@ -254,13 +255,18 @@ impl Agent {
                 if self.record.obeys().is_some_and(|obeys| obeys.cluster == wish.cluster) {
                     self.answer(requests);
                 }
-                self.wish = Some(if self.draining { nothing_of(wish) } else { wish });
+                let wish = Some(if self.draining { nothing_of(wish) } else { wish });
+                let is_other = self.wish != wish;
+                self.wish = wish;
+                is_other
             }
             Heard::Superseded => return Err(AgentError::Superseded(self.settings.id.clone())),
             Heard::Refused(error) => return Err(AgentError::Refused(error)),
-            Heard::Again => self.news = true,
-        }
-        Ok(())
+            Heard::Again => {
+                self.news = true;
+                true
+            }
+        })
     }
 
     /// Whether an agent that was told to stop stays until its slots are gone, and the server knows it.
