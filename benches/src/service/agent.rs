@@ -59,7 +59,7 @@ fn agent(config: &Path) -> anyhow::Result<()> {
     };
     let client = Client::builder(&config.agent.server).build()?;
     let (_stop, stopped) = tokio::sync::watch::channel(false);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(Agent::run(Parts { settings, runtimes, client, spawning }, stopped))?)
 }
 

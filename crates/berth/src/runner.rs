@@ -46,7 +46,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let trampoline = vec![std::env::current_exe()?.into_os_string(), OsString::from("runner-exec")];
     let cgroups = config.agent.cgroup.as_deref().map(Cgroups::open).transpose().context("agent.cgroup")?;
     let spawning = SpawnOptions { trampoline: Some(trampoline), on_agent_exit: config.agent.on_agent_exit, cgroups };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    // One thread is enough: whatever may hang has one of its own.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let signals = StopSignals::listen()?;
         let (stop, stopped) = watch::channel(false);

@@ -1,13 +1,13 @@
 //! GPUs that are not there, for machines without any.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use berth_domain::{Bytes, DeviceUuid, GpuHealth, Timestamp};
 
 use super::gpus::GpusSeen;
 use super::seen::{DriverSeen, GpuSeen, MemorySeen, ProcessSeen, ProcessesSeen, Telemetry};
 use super::settings::SimulatedGpu;
+use crate::process::Row;
 
 /// Simulated GPUs. There is no driver that could see who uses them, so the agent says it: a process occupies what it
 /// was given for as long as it lives.
@@ -56,10 +56,7 @@ impl SimulatedGpus {
     }
 }
 
-/// Whether a process runs; a zombie does not, and holds no memory.
+/// Whether a process runs; a dead one that nobody has waited for does not, and holds no memory.
 fn is_alive(pid: u32) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    // The name is in brackets and may have brackets in it; the state follows the last one.
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    !matches!(state, None | Some('Z' | 'X'))
+    matches!(Row::read(pid), Ok(Some(row)) if !row.is_dead())
 }

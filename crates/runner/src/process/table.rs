@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::sync::OnceLock;
 
 use rustix::io::Errno;
@@ -168,10 +168,25 @@ impl FromIterator<Row> for ProcessTable {
 
 /// A file of a process; nothing if the process has gone.
 pub(super) fn read_of(pid: u32, file: &str) -> io::Result<Option<Vec<u8>>> {
-    match fs::read(format!("/proc/{pid}/{file}")) {
+    match read_at_once(&format!("/proc/{pid}/{file}")) {
         Ok(text) => Ok(Some(text)),
         Err(error) if is_gone(&error) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+/// A file of `/proc` says that it is empty, so whoever goes by its size begins with small steps. Nearly all fit here.
+fn read_at_once(path: &str) -> io::Result<Vec<u8>> {
+    let mut text = Vec::with_capacity(4096);
+    let mut file = fs::File::open(path)?;
+    let mut piece = [0; 4096];
+    loop {
+        match file.read(&mut piece) {
+            Ok(0) => return Ok(text),
+            Ok(count) => text.extend_from_slice(&piece[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
 }
 
