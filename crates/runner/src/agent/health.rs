@@ -13,7 +13,10 @@ use crate::reconcile::Health;
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Questions under way: of which start of which slot, and what came of it.
-pub(super) type Probes = JoinSet<(SlotId, Generation, Probed)>;
+pub(super) type Probes = JoinSet<Answered>;
+
+/// Which start of which slot answered, and what.
+pub(super) type Answered = (SlotId, Generation, Probed);
 
 impl Agent {
     /// Asks those whose turn it is, and notes what time alone has changed. Says whether it has changed anything.
@@ -37,9 +40,20 @@ impl Agent {
         changed
     }
 
+    /// Takes an answer and all others that are there, and says whether they have changed anything.
+    pub(super) fn note_answers(&mut self, first: Answered) -> bool {
+        let mut changed = false;
+        let mut next = Some(first);
+        while let Some((id, generation, probed)) = next {
+            changed |= self.note_health(id, generation, probed);
+            next = self.probes.try_join_next().and_then(Result::ok);
+        }
+        changed
+    }
+
     /// Takes an answer, and says whether it has changed anything. One about an earlier start of the slot says nothing
     /// of this one.
-    pub(super) fn note_health(&mut self, id: SlotId, generation: Generation, probed: Probed) -> bool {
+    fn note_health(&mut self, id: SlotId, generation: Generation, probed: Probed) -> bool {
         let Some(live) = self.live.get_mut(&id) else { return false };
         if live.launch.as_ref().is_none_or(|launch| launch.generation != generation) {
             return false;

@@ -45,7 +45,7 @@ use tell::Said;
 const SOON: Duration = Duration::from_millis(20);
 /// While nothing is, this often: the end of a process is heard at once.
 const LATER: Duration = Duration::from_secs(10);
-/// How often what slots write is read.
+/// How often what slots write is read, and those who serve are asked for their health if it is their turn.
 const CHORES: Duration = Duration::from_secs(1);
 /// How many rounds may follow each other at once; more would be a loop.
 const ROUNDS: usize = 16;
@@ -209,13 +209,14 @@ impl Agent {
         }
         let mut next_chores = Instant::now() + CHORES;
         loop {
-            let next_probe = self.live.values().filter_map(Live::next_probe).min();
+            // What starts is asked as soon as it is its turn; those who serve are asked together.
+            let next_probe = self.live.values().filter(|_| changing).filter_map(Live::next_probe).min();
             let next_probe =
                 next_probe.map(|at| Instant::now() + Duration::from_millis(at.since(now()).millis().max(1)));
             let wake = next_probe.into_iter().fold(until.min(next_chores), Instant::min);
             let is_news = tokio::select! {
                 heard = self.link.hear() => self.take_in(heard)?,
-                Some(Ok((id, generation, probed))) = self.probes.join_next() => self.note_health(id, generation, probed),
+                Some(Ok(first)) = self.probes.join_next() => self.note_answers(first),
                 () = self.somebody_ended.notified() => true,
                 () = tokio::time::sleep_until(wake.into()) => self.ask_for_health(now()),
                 _ = stop.changed(), if !self.draining => true,

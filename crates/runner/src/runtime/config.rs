@@ -86,7 +86,7 @@ impl Ready {
 pub struct Live {
     /// The path.
     pub path: String,
-    /// How often it is asked.
+    /// How often it is asked. More often than once a second is once a second.
     #[serde(default = "Live::every")]
     pub every: Span,
     /// So many failures in a row mean that it serves no more.
