@@ -2,11 +2,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use berth_client::Client;
+use berth_domain::RunnerId;
 use berth_runner::agent::{Agent, AgentConfig, Parts};
 use berth_runner::process::{OnAgentExit, SpawnOptions};
 use berth_server::Server;
@@ -70,11 +72,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .await?;
         let url = format!("http://{}", server.address());
         let (stop, stopped) = watch::channel(false);
-        let agents: Vec<_> = agents(&url, &args.data_dir)?
-            .into_iter()
-            .map(|parts| tokio::spawn(Agent::run(parts, stopped.clone())))
-            .collect();
         let client = Client::builder(&url).build()?;
+        let mut agents = Vec::new();
+        for parts in self::agents(&url, &args.data_dir)? {
+            let id = parts.settings.id.clone();
+            agents.push(tokio::spawn(Agent::run(parts, stopped.clone())));
+            heard_of(&client, &id).await;
+        }
         let samples: ModelFile = toml::from_str(MODELS).context("the sample models")?;
         for model in samples.model {
             let name = model.name.clone().context("a sample model without a name")?;
@@ -89,6 +93,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         server.stop().await;
         anyhow::Ok(())
     })
+}
+
+/// Waits until a runner has reported, so that whoever tries something finds it there, and in the same order each time.
+/// An agent that cannot is no reason to wait for ever.
+async fn heard_of(client: &Client, id: &RunnerId) {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let reported = async {
+        while !client.runner(id).await.is_ok_and(|runner| runner.reported) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let _ = tokio::time::timeout(PATIENCE, reported).await;
 }
 
 fn welcome(url: &str, runners: usize) -> String {
