@@ -90,6 +90,12 @@ impl SlotId {
         Self(Uuid::from_u64_pair(cluster_half, number))
     }
 
+    /// Whether it is a slot of this cluster.
+    #[must_use]
+    pub const fn is_of(self, cluster: ClusterId) -> bool {
+        self.0.as_u64_pair().0 == cluster.0.as_u64_pair().0
+    }
+
     /// Which slot of its cluster it is.
     #[must_use]
     pub const fn number(self) -> u64 {

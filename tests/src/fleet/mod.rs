@@ -12,6 +12,7 @@
 //! | [`Agent`] | one `berth runner` and what becomes of it |
 //! | [`diary`] | what engines noted of themselves |
 //! | [`Witness`] | looks all the time whether what lives is charged |
+//! | [`Relay`] | somebody on the way who hands out old answers again |
 //! | [`Wire`] | a network namespace whose two directions can be cut |
 #![expect(
     clippy::unwrap_used,
@@ -26,6 +27,7 @@ mod engine;
 mod machine;
 mod model;
 mod processes;
+mod relay;
 mod scene;
 mod server;
 mod wire;
@@ -37,6 +39,7 @@ pub use engine::engine;
 pub use machine::Machine;
 pub use model::Model;
 pub use processes::Living;
+pub use relay::Relay;
 pub use scene::{Gpu, Scene};
 pub use server::{Charge, Fleet, Running};
 pub use wire::Wire;

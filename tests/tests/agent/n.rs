@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use berth_tests::fleet::{Charge, Fleet, Machine, Model};
+use berth_tests::fleet::{Charge, Fleet, Machine, Model, Relay};
 use berth_tests::service::{GIB, eventually, ledgers};
 use serde_json::json;
 
@@ -184,6 +184,60 @@ fn n7_of_two_agents_with_one_id_the_newer_wins_and_the_older_ends() {
     fleet.stop(&chat);
     fleet.until_slot(&chat.slot, "released");
     assert!(machine.living().is_empty());
+}
+
+#[test]
+fn n7_an_agent_of_the_same_name_that_serves_another_cluster_is_left_alone() {
+    let (fleet, others) = (Fleet::start(), Fleet::start());
+    let machine = Machine::new(&[80]);
+    let agent = machine.agent(&fleet);
+    fleet.model(&Model::new("chat", 30));
+    let chat = fleet.run("chat");
+    let alive = machine.living();
+    // It knows nothing yet: neither whom it obeys, nor what it started.
+    let mut other = machine.plan(&others).id(agent.id()).start(&others);
+    others.model(&Model::new("chat", 20));
+    let theirs = others.run("chat");
+    others.until_heard_again(&other);
+    fleet.until_heard_again(&agent);
+    assert_eq!(machine.living_of(&chat.slot), alive, "somebody else's");
+    assert_eq!(other.lives(), [(theirs.slot.clone(), "ready".to_owned())], "only its own is on its record");
+    other.kill();
+    other.restart();
+    others.until_heard_again(&other);
+    assert_eq!(machine.living_of(&chat.slot), alive);
+    assert_eq!(fleet.slot_state(&chat.slot), "ready");
+    assert_eq!(fleet.charge(&machine.uuid(0)).foreign, 20, "each is foreign to the other");
+    assert_eq!(others.charge(&machine.uuid(0)).foreign, 30);
+}
+
+#[test]
+fn n8_an_older_wish_that_comes_late_is_ignored() {
+    let fleet = Fleet::start();
+    let relay = Relay::to(&fleet);
+    let machine = Machine::new(&[80]);
+    let agent = machine.plan(&fleet).server(&relay.url()).start(&fleet);
+    fleet.model(&Model::new("first", 20));
+    fleet.model(&Model::new("second", 20));
+    let first = fleet.run("first");
+    let run_first = relay.last_with(&first.slot).unwrap();
+    assert!(run_first.contains("\"action\":\"run\""), "{run_first}");
+    let second = fleet.run("second");
+    fleet.stop(&first);
+    fleet.until_slot(&first.slot, "released");
+    let stop_first = relay.last_with(&first.slot).unwrap();
+    assert!(stop_first.contains("\"action\":\"stop\""), "{stop_first}");
+    let alive = machine.living();
+
+    // It says that the first should run, and nothing of the second.
+    relay.hand_out(run_first);
+    fleet.until_heard_again(&agent);
+    assert_eq!(machine.starts_of(&first.slot), 1, "what was stopped is not started again");
+    relay.hand_out(stop_first);
+    fleet.until_heard_again(&agent);
+    assert_eq!(machine.living(), alive);
+    assert_eq!(fleet.slot_state(&second.slot), "ready");
+    assert_eq!(agent.lives(), [(second.slot, "ready".to_owned())], "nothing else is on its record");
 }
 
 #[test]

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use berth_domain::{Bytes, DesiredSlot, DeviceUuid, FailureReason, SlotId, Timestamp};
+use berth_domain::{Bytes, ClusterId, DesiredSlot, DeviceUuid, Epoch, FailureReason, SlotId, Timestamp};
 
 use super::live::Live;
 use super::observe::end_of;
 use super::{Agent, AgentError};
 use crate::process::{Adoption, HealthState, Process, ProcessId, SlotMark, Tree, marked};
 use crate::reconcile::{Action, End, Health, Kept, Life};
+use crate::record::Obeys;
 use crate::runtime::{Launch, RenderError, Runtime, Surroundings, render};
 
 impl Agent {
@@ -19,7 +20,17 @@ impl Agent {
         for kept in rows {
             self.take_over(&kept)?;
         }
-        self.find_orphans()
+        match self.record.obeys() {
+            Some(obeys) => self.find_orphans(obeys.cluster),
+            None => Ok(()),
+        }
+    }
+
+    /// The first server that this agent hears of is the one it obeys. Only now can it tell which processes are its own:
+    /// another agent of this name may serve another cluster on this machine.
+    pub(super) fn join(&mut self, cluster: ClusterId, epoch: Epoch) -> Result<(), AgentError> {
+        self.record.obey(Obeys { cluster, epoch })?;
+        self.find_orphans(cluster)
     }
 
     fn take_over(&mut self, kept: &Kept) -> Result<(), AgentError> {
@@ -68,12 +79,13 @@ impl Agent {
         live.process = Some(process);
     }
 
-    /// Processes that carry the mark of a slot that is not on record: an agent lost its record. They are put on it.
-    fn find_orphans(&mut self) -> Result<(), AgentError> {
+    /// Processes that carry the mark of a slot of the cluster that is not on record: an agent lost its record. They are
+    /// put on it.
+    fn find_orphans(&mut self, cluster: ClusterId) -> Result<(), AgentError> {
         let table =
             crate::process::ProcessTable::read().map_err(|error| AgentError::Io("/proc cannot be read", error))?;
         let found = marked(&table, &self.settings.id).map_err(|error| AgentError::Io("/proc cannot be read", error))?;
-        for (mark, processes) in found {
+        for (mark, processes) in found.into_iter().filter(|(mark, _)| mark.slot.is_of(cluster)) {
             let known = self.record.kept().get(&mark.slot).is_some_and(|kept| kept.generation() >= mark.generation);
             let Some(first) = processes.first().filter(|_| !known) else { continue };
             tracing::warn!(slot = %mark.slot, pid = first.pid, "found running, but not on record");
@@ -93,6 +105,7 @@ impl Agent {
             let kept = Kept { process: Some(first.clone()), ..Kept::new(slot, life) };
             self.record.put(kept.clone())?;
             self.take_over(&kept)?;
+            self.news = true;
         }
         Ok(())
     }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use berth_client::{Client, ClientError};
-use berth_domain::{Incarnation, Revision, RunnerId, SlotId};
+use berth_domain::{Incarnation, RunnerId, SlotId};
 use berth_wire::{AgentRequest, DesiredQuery, ReportAnswer, ReportRequest, TimeSpan};
 use tokio::task::JoinHandle;
 
-use crate::reconcile::Wish;
+use crate::reconcile::{Version, Wish};
 use crate::record::Obeys;
 
 /// How long a poll waits for a change.
@@ -22,6 +22,8 @@ pub(super) enum Heard {
     Answered(ReportAnswer, Vec<SlotId>),
     /// What should run, and what else the server asks for.
     Wish(Wish, Vec<AgentRequest>),
+    /// What should have run once: a newer answer was faster.
+    Overtaken,
     /// A newer agent has this id.
     Superseded,
     /// The server will not have it.
@@ -31,7 +33,7 @@ pub(super) enum Heard {
 }
 
 type Reporting = JoinHandle<(Result<ReportAnswer, ClientError>, Vec<SlotId>)>;
-type Polling = JoinHandle<Result<(Wish, Revision, Vec<AgentRequest>), ClientError>>;
+type Polling = JoinHandle<Result<(Wish, Vec<AgentRequest>), ClientError>>;
 
 /// The way to the server.
 pub(super) struct Link {
@@ -39,7 +41,8 @@ pub(super) struct Link {
     id: RunnerId,
     incarnation: Option<Incarnation>,
     sequence: u64,
-    after: Option<(berth_domain::Epoch, Revision)>,
+    /// The newest wish that was heard since it registered.
+    newest: Option<Version>,
     reporting: Option<Reporting>,
     polling: Option<Polling>,
     pause: Duration,
@@ -53,7 +56,7 @@ impl Link {
             id,
             incarnation: None,
             sequence: 0,
-            after: None,
+            newest: None,
             reporting: None,
             polling: None,
             pause: Duration::ZERO,
@@ -88,11 +91,7 @@ impl Link {
                 None => Heard::Again,
             },
             done = finished(&mut self.polling) => match done {
-                Some(Ok((wish, revision, requests))) => {
-                    self.after = Some((wish.epoch, revision));
-                    self.pause = Duration::ZERO;
-                    Heard::Wish(wish, requests)
-                }
+                Some(Ok((wish, requests))) => self.wished(wish, requests),
                 Some(Err(error)) => self.failed(error),
                 None => Heard::Again,
             },
@@ -102,8 +101,8 @@ impl Link {
     fn poll(&mut self) {
         let (None, Some(incarnation)) = (&self.polling, self.incarnation) else { return };
         let query = DesiredQuery {
-            epoch: self.after.map(|(epoch, _)| epoch),
-            after: self.after.map(|(_, revision)| revision),
+            epoch: self.newest.map(|newest| newest.epoch),
+            after: self.newest.map(|newest| newest.revision),
             wait: Some(TimeSpan(POLL)),
             incarnation,
         };
@@ -112,9 +111,21 @@ impl Link {
             tokio::time::sleep(pause).await;
             let desired = client.desired(&id, query).await?;
             let slots = desired.slots.into_iter().map(Into::into).collect();
-            let wish = Wish { cluster: desired.cluster_id, epoch: desired.epoch, slots };
-            Ok((wish, desired.revision, desired.requests))
+            let version = Version { cluster: desired.cluster_id, epoch: desired.epoch, revision: desired.revision };
+            Ok((Wish { version, slots }, desired.requests))
         }));
+    }
+
+    fn wished(&mut self, wish: Wish, requests: Vec<AgentRequest>) -> Heard {
+        let version = wish.version;
+        if self.newest.is_some_and(|newest| version.is_before(&newest)) {
+            tracing::warn!(%version.epoch, %version.revision, "ignored: the server has said something newer already");
+            self.back_off();
+            return Heard::Overtaken;
+        }
+        self.newest = Some(version);
+        self.pause = Duration::ZERO;
+        Heard::Wish(wish, requests)
     }
 
     fn answered(&mut self, answer: Result<ReportAnswer, ClientError>, told: Vec<SlotId>) -> Heard {
@@ -138,15 +149,20 @@ impl Link {
         if error.is_code("not_registered") || error.is_code("unknown_runner") || error.is_code("old_boot") {
             // The server forgot it, or was replaced: it registers anew.
             self.incarnation = None;
-            self.after = None;
+            self.newest = None;
+            self.polling.take().inspect(JoinHandle::abort);
         } else if error.is_status(401) || error.is_status(403) || error.is_code("machine_changed") {
             return Heard::Refused(Box::new(error));
         }
-        self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        self.back_off();
         if self.pause >= Duration::from_secs(1) {
             tracing::warn!(%error, "the server cannot be reached; slots go on as they are");
         }
         Heard::Again
+    }
+
+    fn back_off(&mut self) {
+        self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
     }
 }
 

@@ -236,24 +236,24 @@ impl Agent {
         Ok(match heard {
             Heard::Answered(answer, told) => {
                 if self.record.obeys().is_none() {
-                    self.record.obey(Obeys { cluster: answer.cluster_id, epoch: answer.epoch })?;
+                    self.join(answer.cluster_id, answer.epoch)?;
                 }
                 self.note_told(&told)?;
                 self.news
             }
             Heard::Wish(wish, requests) => {
                 let known = self.record.obeys();
-                if known.is_some_and(|obeys| obeys.cluster != wish.cluster) {
+                if known.is_some_and(|obeys| obeys.cluster != wish.version.cluster) {
                     tracing::error!(
-                        server = %wish.cluster,
+                        server = %wish.version.cluster,
                         "the server belongs to another cluster: nothing is started or stopped for it. If that is \
                          right, stop the slots of this agent and remove its obeys.json"
                     );
-                } else if known.is_none_or(|obeys| wish.epoch >= obeys.epoch) {
-                    self.record.obey(Obeys { cluster: wish.cluster, epoch: wish.epoch })?;
+                } else if known.is_none_or(|obeys| wish.version.epoch >= obeys.epoch) {
+                    self.record.obey(Obeys { cluster: wish.version.cluster, epoch: wish.version.epoch })?;
                 }
                 // Another cluster's server is told nothing of what slots wrote.
-                if self.record.obeys().is_some_and(|obeys| obeys.cluster == wish.cluster) {
+                if self.record.obeys().is_some_and(|obeys| obeys.cluster == wish.version.cluster) {
                     self.answer(requests);
                 }
                 let wish = Some(if self.draining { nothing_of(wish) } else { wish });
@@ -261,6 +261,7 @@ impl Agent {
                 self.wish = wish;
                 is_other
             }
+            Heard::Overtaken => false,
             Heard::Superseded => return Err(AgentError::Superseded(self.settings.id.clone())),
             Heard::Refused(error) => return Err(AgentError::Refused(error)),
             Heard::Again => {

@@ -55,7 +55,9 @@ fn look(kept: &Kept, live: &mut Live, table: &ProcessTable, inventory: Option<&I
         && let Some(exit) = live.process.as_deref().and_then(Process::poll_exit)
     {
         drop(live.log.pump());
-        live.ended = Some(end_of(live, exit));
+        let end = end_of(live, exit);
+        tracing::info!(slot = %kept.slot.id, ?exit, ?end, "its process has ended");
+        live.ended = Some(end);
     }
     let tree = match find(kept, live, table) {
         Ok(members) => {

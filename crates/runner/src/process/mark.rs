@@ -48,8 +48,8 @@ impl SlotMark {
     }
 }
 
-/// Everybody who carries a mark of this runner. Ask this once, when the agent starts: what it finds and does not have
-/// on record is an orphan.
+/// Everybody who carries a mark of this runner. Ask this once, when the agent knows which cluster it serves: what is of
+/// that cluster and not on record is an orphan.
 pub fn marked(table: &ProcessTable, runner: &RunnerId) -> io::Result<BTreeMap<SlotMark, Vec<ProcessId>>> {
     let mut found = BTreeMap::new();
     for (mark, pids) in table.marks()?.iter().filter(|(mark, _)| mark.runner == *runner) {

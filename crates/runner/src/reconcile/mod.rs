@@ -20,7 +20,9 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use berth_domain::{Bytes, ClusterId, DesiredAction, DesiredSlot, DeviceUuid, Epoch, SlotId, Span, Timestamp};
+use berth_domain::{
+    Bytes, ClusterId, DesiredAction, DesiredSlot, DeviceUuid, Epoch, Revision, SlotId, Span, Timestamp,
+};
 
 pub use slot::{End, Kept, Life};
 
@@ -29,12 +31,29 @@ use crate::process::ProcessId;
 /// What the server wants of this runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
+    /// Whose wish it is, and as of when.
+    pub version: Version,
+    /// What should run and what should stop.
+    pub slots: Vec<DesiredSlot>,
+}
+
+/// Which of all the things that servers ever wanted of a runner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
     /// Which server.
     pub cluster: ClusterId,
     /// Which start of it.
     pub epoch: Epoch,
-    /// What should run and what should stop.
-    pub slots: Vec<DesiredSlot>,
+    /// When it changed its mind last.
+    pub revision: Revision,
+}
+
+impl Version {
+    /// Whether the same server said this before the other.
+    #[must_use]
+    pub fn is_before(&self, other: &Self) -> bool {
+        self.cluster == other.cluster && (self.epoch, self.revision) < (other.epoch, other.revision)
+    }
 }
 
 /// What is seen of one slot that is on record.
@@ -184,5 +203,5 @@ pub fn reconcile(world: &World<'_>) -> Vec<Action> {
 
 /// A server of another cluster stops and starts nothing here without an operator; an older start of a server is none.
 fn is_obeyed(world: &World<'_>, wish: &Wish) -> bool {
-    world.obeys.is_none_or(|(cluster, epoch)| wish.cluster == cluster && wish.epoch >= epoch)
+    world.obeys.is_none_or(|(cluster, epoch)| wish.version.cluster == cluster && wish.version.epoch >= epoch)
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use berth_domain::{
     Bytes, ClusterId, DesiredAction, DesiredGpu, DesiredSlot, DeviceUuid, Epoch, FailureReason, Generation, Millicores,
-    ModelName, RuntimeName, SlotId, Span, Timestamp,
+    ModelName, Revision, RuntimeName, SlotId, Span, Timestamp,
 };
 use uuid::Uuid;
 
-use super::{Action, DeviceSeen, End, Health, Kept, Life, Patience, Seen, TreeSeen, Wish, World, reconcile};
+use super::{Action, DeviceSeen, End, Health, Kept, Life, Patience, Seen, TreeSeen, Version, Wish, World, reconcile};
 use crate::process::ProcessId;
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
@@ -19,6 +19,10 @@ fn id(number: u128) -> SlotId {
 
 fn cluster(number: u128) -> ClusterId {
     ClusterId::new(Uuid::from_u128(number))
+}
+
+fn version(number: u128, epoch: u64, revision: u64) -> Version {
+    Version { cluster: cluster(number), epoch: Epoch::new(epoch), revision: Revision::new(revision) }
 }
 
 fn slot(number: u128, action: DesiredAction, gpu: &str, gib: u64) -> DesiredSlot {
@@ -55,7 +59,7 @@ impl Bench {
     fn new(wanted: Vec<DesiredSlot>) -> Self {
         let device = |name: &str| DeviceSeen { uuid: DeviceUuid::new(name).unwrap(), free: Some(Bytes::gib(80)) };
         Self {
-            wish: Some(Wish { cluster: cluster(1), epoch: Epoch::new(3), slots: wanted }),
+            wish: Some(Wish { version: version(1, 3, 7), slots: wanted }),
             kept: BTreeMap::new(),
             seen: BTreeMap::new(),
             devices: vec![device("GPU-a"), device("GPU-b")],
@@ -190,6 +194,22 @@ fn what_is_gone_is_said_until_the_server_has_heard_it() {
     assert_eq!(mentioned.actions(), vec![], "the server still asks");
     let heard = Bench::new(Vec::new()).keep(row, gone);
     assert_eq!(heard.actions(), vec![Action::Forget(id(1))]);
+}
+
+#[test]
+fn n8_what_was_said_before_is_told_from_what_was_said_later() {
+    let now = version(1, 3, 7);
+    for (other, is_before) in [
+        (version(1, 3, 6), true),
+        (version(1, 3, 7), false),
+        (version(1, 3, 8), false),
+        (version(1, 2, 9), true),
+        (version(1, 4, 1), false),
+        // Of two servers nobody can say who spoke first.
+        (version(2, 1, 1), false),
+    ] {
+        assert_eq!(other.is_before(&now), is_before, "{other:?}");
+    }
 }
 
 #[test]

@@ -1,0 +1,106 @@
+//! Somebody between an agent and its server who keeps old answers and hands them out again.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::{io, thread};
+
+use super::Fleet;
+use crate::service::eventually;
+
+/// A proxy on a port of its own. It passes everything on, but that polls wait only a moment, and that a test can have
+/// one of them answered with what was said before.
+#[derive(Clone, Debug)]
+pub struct Relay {
+    address: String,
+    server: String,
+    heard: Arc<Mutex<Heard>>,
+}
+
+#[derive(Debug, Default)]
+struct Heard {
+    /// Every answer to a poll, in the order in which the agent got them.
+    answers: Vec<String>,
+    /// What the next poll is answered with.
+    planted: Option<String>,
+}
+
+impl Relay {
+    /// Stands between agents and the server of a fleet.
+    #[must_use]
+    pub fn to(fleet: &Fleet) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let relay = Self { address, server: fleet.server.address(), heard: Arc::default() };
+        let serving = relay.clone();
+        thread::spawn(move || {
+            for connection in listener.incoming().flatten() {
+                let relay = serving.clone();
+                // Whoever leaves in the middle comes back.
+                thread::spawn(move || drop(relay.pass_on(&connection)));
+            }
+        });
+        relay
+    }
+
+    /// Where an agent finds it.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The last answer to a poll that says this.
+    #[must_use]
+    pub fn last_with(&self, text: &str) -> Option<String> {
+        self.heard().answers.iter().rfind(|answer| answer.contains(text)).cloned()
+    }
+
+    /// Hands out an old answer, and waits until the agent has it and has got the next one.
+    pub fn hand_out(&self, answer: String) {
+        let before = self.heard().answers.len();
+        self.heard().planted = Some(answer);
+        eventually("the agent has the old answer, and the next", || {
+            let heard = self.heard();
+            (heard.planted.is_none() && heard.answers.len() > before + 1).then_some(())
+        });
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap()
+    }
+
+    /// One request and its answer; then the connection ends.
+    fn pass_on(&self, agent: &TcpStream) -> io::Result<()> {
+        let mut reader = BufReader::new(agent);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut head)? == 0 {
+                return Ok(());
+            }
+        }
+        let length = head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+        let mut body = vec![0; length.unwrap_or(0)];
+        reader.read_exact(&mut body)?;
+        let is_poll = head.starts_with("GET ") && head.contains("/desired?");
+        let planted = if is_poll { self.heard().planted.take() } else { None };
+        let answer = match planted {
+            Some(planted) => planted,
+            None => self.ask(&head, &body)?,
+        };
+        (&mut &*agent).write_all(answer.as_bytes())?;
+        if is_poll {
+            self.heard().answers.push(answer);
+        }
+        Ok(())
+    }
+
+    fn ask(&self, head: &str, body: &[u8]) -> io::Result<String> {
+        let head = head.replace("wait=25s", "wait=50ms").replacen("\r\n", "\r\nconnection: close\r\n", 1);
+        let mut server = TcpStream::connect(&self.server)?;
+        server.write_all(head.as_bytes())?;
+        server.write_all(body)?;
+        let mut answer = String::new();
+        server.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+}
