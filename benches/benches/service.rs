@@ -1,4 +1,4 @@
-//! The service against its goals: `cargo bench -p berth-benches --bench service [-- --quick]`.
+//! The service against its goals: `cargo bench -p berth-benches --bench service [-- --quick | --null-only]`.
 //!
 //! Everything goes through real sockets to a server process of its own, with every write synced to the disk. The
 //! limit is a null server: the same sockets, JSON and durable batches, without scheduling.
@@ -23,6 +23,9 @@ fn main() -> anyhow::Result<()> {
     let mut lines = Lines::default();
     runtime.block_on(async {
         against_null(&mut lines, quick).await?;
+        if std::env::args().any(|argument| argument == "--null-only") {
+            return Ok(());
+        }
         hundred_at_once(&mut lines, if quick { 5 } else { 20 }).await?;
         mixed(&mut lines, if quick { 2_000 } else { 10_000 }).await?;
         long_polls(&mut lines, if quick { 200 } else { 1_000 }).await?;
@@ -56,35 +59,62 @@ async fn with_fleet(data_dir: &Path) -> anyhow::Result<Process> {
     Ok(server)
 }
 
-/// CPU for each request and placements a second at 64 connections, beside the null server in the same run.
+/// What one round at one server came to.
+struct Round {
+    cpu: Duration,
+    load: Load,
+}
+
+impl Round {
+    async fn run(server: &Process, count: usize) -> anyhow::Result<Self> {
+        let before = server.cpu()?;
+        let load = load::run(server.address, 64, submissions(count)).await?;
+        Ok(Self { cpu: (server.cpu()? - before) / u32::try_from(count)?, load })
+    }
+}
+
+/// CPU for each request and placements a second at 64 connections, beside the null server in the same run. A ratio is
+/// that of two rounds right after each other, and the median of these is told: what disturbs one of many rounds, or
+/// all of them for a while, does not count.
 async fn against_null(lines: &mut Lines, quick: bool) -> anyhow::Result<()> {
-    let (rounds, count) = if quick { (2, 4_000) } else { (5, 10_000) };
+    let (rounds, count) = if quick { (3, 4_000) } else { (11, 10_000) };
     let (null_dir, berth_dir) = (tempfile::tempdir()?, tempfile::tempdir()?);
     let null = Process::start(Role::Null, null_dir.path())?;
     let berth = with_fleet(berth_dir.path()).await?;
-    let mut best: [Option<(Duration, Load)>; 2] = [None, None];
-    // In turn, so that noise of the machine meets both.
+    let mut pairs = Vec::new();
     for _ in 0..rounds {
-        for (place, server) in [&null, &berth].into_iter().enumerate() {
-            let before = server.cpu()?;
-            let load = load::run(server.address, 64, submissions(count)).await?;
-            let cpu = (server.cpu()? - before) / u32::try_from(count)?;
-            if best[place].as_ref().is_none_or(|(_, known)| load.rate() > known.rate()) {
-                best[place] = Some((cpu, load));
-            }
-        }
+        pairs.push((Round::run(&null, count).await?, Round::run(&berth, count).await?));
     }
-    let [Some((null_cpu, null_load)), Some((cpu, load))] = best else { anyhow::bail!("nothing was measured") };
-    lines.put("null server, 64 connections", &told(&null_load), None);
-    lines.put("berth, 64 connections, 1 213 runners, every one a placement", &told(&load), None);
-    let ratio = load.rate() / null_load.rate();
-    lines.put("  placements/s against null", &format!("{:.0} %", ratio * 100.0), Some((">= 60 %", ratio >= 0.6)));
-    let p99 = load.percentile(99).as_secs_f64() / null_load.percentile(99).as_secs_f64();
-    lines.put("  p99 against null", &format!("{p99:.2} x"), Some(("<= 2 x", p99 <= 2.0)));
-    let by = cpu.as_secs_f64() / null_cpu.as_secs_f64();
-    let value = format!("{} us / {} us = {by:.2} x", cpu.as_micros(), null_cpu.as_micros());
-    lines.put("  server CPU for each request against null", &value, Some(("<= 1.5 x", by <= 1.5)));
+    let cpu = |round: &Round| round.cpu.as_secs_f64();
+    let rate = |round: &Round| round.load.rate();
+    let p99 = |round: &Round| round.load.percentile(99).as_secs_f64();
+    let ratio = |of: &dyn Fn(&Round) -> f64| median(pairs.iter().map(|(null, berth)| of(berth) / of(null)));
+    let told = |rounds: &mut dyn Iterator<Item = &Round>| {
+        let rounds: Vec<&Round> = rounds.collect();
+        let median = |of: &dyn Fn(&Round) -> f64| median(rounds.iter().map(|round| of(round)));
+        let p50 = median(&|round| ms(round.load.percentile(50)));
+        format!(
+            "{:.0}/s, p50 {p50:.2} ms, p99 {:.2} ms, CPU {:.0} us",
+            median(&rate),
+            median(&p99) * 1e3,
+            median(&cpu) * 1e6
+        )
+    };
+    lines.put("null server, 64 connections", &told(&mut pairs.iter().map(|(null, _)| null)), None);
+    let what = "berth, 64 connections, 1 213 runners, every one a placement";
+    lines.put(what, &told(&mut pairs.iter().map(|(_, berth)| berth)), None);
+    let (by_rate, by_p99, by_cpu) = (ratio(&rate), ratio(&p99), ratio(&cpu));
+    lines.put("  placements/s against null", &format!("{:.0} %", by_rate * 100.0), Some((">= 60 %", by_rate >= 0.6)));
+    lines.put("  p99 against null", &format!("{by_p99:.2} x"), Some(("<= 2 x", by_p99 <= 2.0)));
+    let what = "  server CPU for each request against null";
+    lines.put(what, &format!("{by_cpu:.2} x"), Some(("<= 1.5 x", by_cpu <= 1.5)));
     Ok(())
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 /// C2: 100 CPU-only jobs at once on 20 runners, over warm connections.

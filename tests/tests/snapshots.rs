@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use berth_core::view::{DeviceView, HostView, ModelView, RunnerView, SlotView, WorkloadView};
-use berth_core::{Command, FleetChanges, SlotRef, Snapshot, State, WorkChanges, apply, invariants, step};
+use berth_core::{Command, FleetChanges, SlotRef, Snapshot, State, WorkChanges, invariants, replay, step};
 use berth_domain::{DeviceUuid, MachineId, ModelName, RunnerId, Span, WorkloadId};
 use berth_tests::acts::{Act, acts};
 use berth_tests::checks::difference;
@@ -37,8 +37,9 @@ fn check_snapshot(world: &World, acts: &[Act], rest: &[Act], after: Span) -> Res
         run.act(act).map_err(|broken| run.told(&broken))?;
     }
     for (event, at) in run.journal[known..].iter().filter(|(event, _)| event.is_durable()) {
-        apply(&mut restored, event, *at);
+        replay(&mut restored, event, *at);
     }
+    restored.finish_replay();
     let mut whole = run.replayed();
     if restored.fingerprint() != whole.fingerprint() {
         return Err(difference(&restored, &whole));

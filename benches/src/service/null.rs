@@ -1,14 +1,11 @@
-//! The limit: the same sockets, the same gate, the same JSON, the same durable batch append, and nothing decided.
+//! The limit: the same sockets, gate, extractors and JSON, the same durable batch append, and nothing decided.
 
-use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
-use axum::body::Bytes as Body;
-use axum::extract::State as Shared;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderName, StatusCode, header};
 use axum::middleware::from_fn_with_state;
-use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use berth_core::{Settings, State};
 use berth_domain::{
@@ -18,6 +15,7 @@ use berth_domain::{
 use berth_server::config::Config;
 use berth_server::engine::{Engine, Record};
 use berth_server::http::access::{Gate, guard};
+use berth_server::http::body::{Json, Query};
 use berth_server::http::{App, Tools};
 use berth_server::logging::LogLevel;
 use berth_server::requests::Requests;
@@ -30,7 +28,7 @@ use berth_server::trust::tokens::Tokens;
 use berth_server::views::Views;
 use berth_server::writer::{self, Desk};
 use berth_store::{Journal, MemoryJournal, Options, RecordRef};
-use berth_wire::{SubmitRequest, Time, Workload, WorkloadSlot, WorkloadState, body};
+use berth_wire::{SubmitRequest, Time, WaitQuery, Workload, WorkloadSlot, WorkloadState};
 use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
 
@@ -39,35 +37,47 @@ use super::child::announce;
 /// A submission, and where its revision goes once it is durable.
 type Ask = (Box<berth_domain::Submission>, WorkloadId, oneshot::Sender<Revision>);
 
+/// The way to the one who appends.
+static LINE: OnceLock<SyncSender<Ask>> = OnceLock::new();
+
 /// Serves `POST /api/v1/workloads` until the process ends.
 pub async fn serve(config: &Config) -> anyhow::Result<()> {
     let opened = berth_store::open(&config.server.data_dir, Options::default())?;
     let (line, asks) = sync_channel::<Ask>(8192);
+    LINE.get_or_init(|| line);
     std::thread::spawn(move || {
         let mut journal = opened.journal;
+        let mut encoded = Vec::new();
         while let Ok(first) = asks.recv() {
             let batch: Vec<Ask> = std::iter::once(first).chain(asks.try_iter()).take(512).collect();
             let mut last = journal.revision();
-            let mut payloads = Vec::new();
+            let mut ends = Vec::new();
+            encoded.clear();
             for (submission, workload, _) in &batch {
                 last = Revision::new(last.get() + 3);
-                payloads.push((last, record(submission, *workload)));
+                encode_record(submission, *workload, &mut encoded);
+                ends.push((last, encoded.len()));
             }
-            let records: Vec<RecordRef<'_>> =
-                payloads.iter().map(|(last, payload)| RecordRef { last: *last, payload }).collect();
+            let starts = std::iter::once(0).chain(ends.iter().map(|(_, end)| *end));
+            let record = |((last, end), start): (&(Revision, usize), usize)| RecordRef {
+                last: *last,
+                payload: &encoded[start..*end],
+            };
+            let records: Vec<RecordRef<'_>> = ends.iter().zip(starts).map(record).collect();
             let room = 256 * 1024 + 8 * 1024 * batch.len();
             let kept = journal.reserve(room, false).is_ok()
                 && journal.append(Epoch::new(1), journal.revision(), &records).is_ok();
             if !kept {
                 std::process::exit(70);
             }
-            for ((_, _, reply), (revision, _)) in batch.into_iter().zip(payloads) {
+            for ((_, _, reply), (revision, _)) in batch.into_iter().zip(ends) {
                 let _ = reply.send(revision);
             }
         }
     });
-    let gate = from_fn_with_state(Gate { app: idle_app(config)?, access: Access::Submit }, guard);
-    let router = Router::new().route("/api/v1/workloads", post(submit)).route_layer(gate).with_state(Arc::new(line));
+    let app = idle_app(config)?;
+    let gate = from_fn_with_state(Gate { app: app.clone(), access: Access::Submit }, guard);
+    let router = Router::new().route("/api/v1/workloads", post(submit)).route_layer(gate).with_state(app);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     announce(listener.local_addr()?);
     let (_stop, stopping) = watch::channel(false);
@@ -80,7 +90,7 @@ fn idle_app(config: &Config) -> anyhow::Result<App> {
     let (scribe, _) = Scribe::start()?;
     let views = Arc::new(Views::new(1, 1, scribe));
     let engine = Engine::new(State::new(Settings::default()));
-    let desk = Desk { engine, journal: MemoryJournal::new(), views: views.clone(), fatal: Box::new(|_| ()) };
+    let desk = Desk::new(engine, MemoryJournal::new(), views.clone(), |_| ());
     let (writer, _) = writer::start(desk, ClusterId::new(Uuid::now_v7()))?;
     let requests = Requests::new(views.clone(), config.limits.bounds(), config.limits.agent_patience());
     Ok(App::from(Tools {
@@ -98,7 +108,7 @@ fn idle_app(config: &Config) -> anyhow::Result<App> {
 }
 
 /// A record as large as that of a placement.
-fn record(submission: &berth_domain::Submission, workload: WorkloadId) -> Vec<u8> {
+fn encode_record(submission: &berth_domain::Submission, workload: WorkloadId, to: &mut Vec<u8>) {
     let slot = SlotId::new(Uuid::nil());
     let events = vec![
         berth_core::Event::WorkloadSubmitted { workload, submission: Arc::new(submission.clone()), waits: false },
@@ -120,7 +130,8 @@ fn record(submission: &berth_domain::Submission, workload: WorkloadId) -> Vec<u8
         })),
         berth_core::Event::WorkloadAssigned { workload, slot },
     ];
-    Record::new(Timestamp::from_millis(1_760_000_000_000), &events).encode().unwrap_or_default()
+    let record = Record::new(Timestamp::from_millis(1_760_000_000_000), &events);
+    record.encode_to(to).unwrap_or_else(|_| unreachable!("events are JSON"));
 }
 
 fn runner() -> RunnerId {
@@ -131,16 +142,17 @@ fn device() -> DeviceUuid {
     DeviceUuid::new("GPU-0001-0").unwrap_or_else(|_| unreachable!("a name"))
 }
 
-async fn submit(Shared(line): Shared<Arc<SyncSender<Ask>>>, text: Body) -> Response {
-    let Ok(request) = body::read::<SubmitRequest>(&text) else { return StatusCode::BAD_REQUEST.into_response() };
+async fn submit(
+    Query(_): Query<WaitQuery>,
+    Json(request): Json<SubmitRequest>,
+) -> Result<(StatusCode, [(HeaderName, String); 1], Json<Workload>), StatusCode> {
     let model = request.model.clone();
-    let Ok(submission) = request.into_submission(None) else { return StatusCode::BAD_REQUEST.into_response() };
+    let submission = request.into_submission(None).map_err(|_| StatusCode::BAD_REQUEST)?;
     let workload = WorkloadId::new(Uuid::now_v7());
     let (reply, durable) = oneshot::channel();
-    if line.try_send((Box::new(submission), workload, reply)).is_err() {
-        return StatusCode::SERVICE_UNAVAILABLE.into_response();
-    }
-    let Ok(revision) = durable.await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
+    let line = LINE.get().ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
+    line.try_send((Box::new(submission), workload, reply)).map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+    let revision = durable.await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
     let answer = Workload {
         id: workload,
         kind: WorkloadKind::Job,
@@ -161,6 +173,5 @@ async fn submit(Shared(line): Shared<Arc<SyncSender<Ask>>>, text: Body) -> Respo
         revision,
         reserved_gpus: Vec::new(),
     };
-    let body = serde_json::to_vec(&answer).unwrap_or_default();
-    (StatusCode::CREATED, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+    Ok((StatusCode::CREATED, [(header::LOCATION, format!("/api/v1/workloads/{workload}"))], Json(answer)))
 }

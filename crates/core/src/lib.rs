@@ -51,7 +51,7 @@ mod table;
 mod tests;
 pub mod view;
 
-pub use apply::apply;
+pub use apply::{apply, replay};
 pub use changes::{FleetChanges, SlotRef, WorkChanges};
 pub use command::{Answer, Command, Refusal};
 pub use decide::{Decision, decide};

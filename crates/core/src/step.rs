@@ -55,9 +55,12 @@ struct Course<'a> {
 
 impl Course<'_> {
     fn make_true(&mut self, decision: Decision) {
-        for event in decision.events {
-            apply(self.state, &event, self.at);
-            self.events.push(event);
+        for event in &decision.events {
+            apply(self.state, event, self.at);
+        }
+        match self.events.is_empty() {
+            true => self.events = decision.events,
+            false => self.events.extend(decision.events),
         }
         self.reports.extend(decision.report);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use berth_core::{Answer, Command, Event, Refusal, Report, Settings, State, apply, invariants, step};
+use berth_core::{Answer, Command, Event, Refusal, Report, Settings, State, invariants, replay, step};
 use berth_domain::{Attempt, ClusterId, DesiredAction, SlotId, Span, Timestamp, WorkloadId, WorkloadState};
 use uuid::Uuid;
 
@@ -261,8 +261,9 @@ impl World {
     fn replayed(&self) -> State {
         let mut state = State::new(self.settings.clone());
         for (at, event) in &self.journal {
-            apply(&mut state, event, *at);
+            replay(&mut state, event, *at);
         }
+        state.finish_replay();
         state
     }
 

@@ -107,7 +107,7 @@ impl Server {
         let (scribe, scribe_thread) = Scribe::start().map_err(RunError::Thread)?;
         let views = Arc::new(Views::new(config.history.decisions, config.history.events, scribe.clone()));
         let kept = open_journal(&config)?;
-        let desk = Desk { engine: kept.engine, journal: kept.journal, views: views.clone(), fatal: Box::new(fatal) };
+        let desk = Desk::new(kept.engine, kept.journal, views.clone(), fatal);
         let (writer, writer_thread) = writer::start(desk, kept.cluster)?;
         let compaction =
             compact::start(kept.compactor, config.scheduler.settings(), config.journal.snapshot_after, kept.snapshot)

@@ -32,6 +32,8 @@ const ROOM_FOR_BATCH: usize = 256 * 1024;
 const ROOM_FOR_COMMAND: usize = 8 * 1024;
 /// A batch is closed when its commands carry more than this.
 const LARGEST_LOAD: usize = 8 * 1024 * 1024;
+/// The buffer for a batch's records is kept up to this size.
+const LARGEST_ENCODED: usize = 1024 * 1024;
 /// The longest sleep: time passes for the core at least this often.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// How often every ledger is checked against the fold of its claims.
@@ -141,13 +143,23 @@ impl Writer {
 /// What the writer thread owns.
 pub struct Desk<J> {
     /// The state and its door.
-    pub engine: Engine,
+    engine: Engine,
     /// Where everything is kept.
-    pub journal: J,
+    journal: J,
     /// What others read.
-    pub views: Arc<Views>,
-    /// What to do when an append fails: end the process. Whoever waits for an answer must not get one.
-    pub fatal: Box<dyn Fn(&AppendError) + Send>,
+    views: Arc<Views>,
+    /// What to do when an append fails.
+    fatal: Box<dyn Fn(&AppendError) + Send>,
+    /// The records of the last batch, one behind the other: only the room for them matters.
+    encoded: Vec<u8>,
+}
+
+impl<J> Desk<J> {
+    /// A writer's desk. `fatal` is what to do when an append fails: end the process. Whoever waits for an answer must
+    /// not get one.
+    pub fn new(engine: Engine, journal: J, views: Arc<Views>, fatal: impl Fn(&AppendError) + Send + 'static) -> Self {
+        Self { engine, journal, views, fatal: Box::new(fatal), encoded: Vec::new() }
+    }
 }
 
 /// Starts the writer on a state, as cluster `cluster`. It ends after [`Writer::finish`], when all before it is done.
@@ -275,27 +287,27 @@ impl<J: Journal> Desk<J> {
 
     /// Appends what must be kept of a batch: all of it, durably, in one go.
     fn keep(&mut self, outcomes: &[Outcome]) -> Result<(), AppendError> {
-        let mut payloads = Vec::new();
+        self.encoded.clear();
+        let mut ends = Vec::with_capacity(outcomes.len());
         for outcome in outcomes.iter().filter(|outcome| !outcome.kept.is_empty()) {
-            let record = Record::new(outcome.at, &outcome.kept);
-            payloads.push((
-                outcome.revision,
-                record.encode().map_err(|error| AppendError::Io(std::io::Error::other(error)))?,
-            ));
+            let encoded = Record::new(outcome.at, &outcome.kept).encode_to(&mut self.encoded);
+            encoded.map_err(|error| AppendError::Io(std::io::Error::other(error)))?;
+            ends.push((outcome.revision, self.encoded.len()));
         }
-        if payloads.is_empty() {
+        if ends.is_empty() {
             return Ok(());
         }
-        let records: Vec<RecordRef<'_>> =
-            payloads.iter().map(|(last, payload)| RecordRef { last: *last, payload }).collect();
+        let starts = std::iter::once(0).chain(ends.iter().map(|(_, end)| *end));
+        let records: Vec<RecordRef<'_>> = ends
+            .iter()
+            .zip(starts)
+            .map(|((last, end), start)| RecordRef { last: *last, payload: &self.encoded[start..*end] })
+            .collect();
         let begun = Instant::now();
         let expected = self.journal.revision();
         self.journal.append(self.engine.state().epoch(), expected, &records)?;
-        self.views.metrics.appended(
-            records.len(),
-            payloads.iter().map(|(_, payload)| payload.len()).sum(),
-            begun.elapsed(),
-        );
+        self.views.metrics.appended(records.len(), self.encoded.len(), begun.elapsed());
+        self.encoded.shrink_to(LARGEST_ENCODED);
         Ok(())
     }
 

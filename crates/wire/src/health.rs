@@ -1,7 +1,10 @@
 //! Whether the server lives, and whether it can work.
 
+use berth_domain::{ClusterId, Epoch};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+use crate::schema;
 
 /// The server lives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -31,4 +34,12 @@ pub struct Version {
     #[serde(default)]
     #[schema(example = "v1")]
     pub api: String,
+    /// The cluster, which is the identity of its data directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::ClusterId>)]
+    pub cluster_id: Option<ClusterId>,
+    /// Which start of the server this is.
+    #[serde(default)]
+    #[schema(value_type = schema::Epoch)]
+    pub epoch: Epoch,
 }

@@ -201,7 +201,7 @@ fn n7_an_agent_of_the_same_name_that_serves_another_cluster_is_left_alone() {
     others.until_heard_again(&other);
     fleet.until_heard_again(&agent);
     assert_eq!(machine.living_of(&chat.slot), alive, "somebody else's");
-    assert_eq!(other.lives(), [(theirs.slot.clone(), "ready".to_owned())], "only its own is on its record");
+    assert_eq!(other.lives(), [(theirs.slot, "ready".to_owned())], "only its own is on its record");
     other.kill();
     other.restart();
     others.until_heard_again(&other);

@@ -15,12 +15,23 @@ use crate::state::State;
 
 /// Makes `event`, which happened at `at`, true.
 pub fn apply(state: &mut State, event: &Event, at: Timestamp) {
+    make_true(state, event, at);
+    state.refresh_index();
+}
+
+/// Makes `event` true once more, on a state that is being put together again. Nothing can be planned on it before
+/// [`State::finish_replay`]: what plans are made from is made once, not after each event.
+pub fn replay(state: &mut State, event: &Event, at: Timestamp) {
+    make_true(state, event, at);
+    state.index.touch_all();
+}
+
+fn make_true(state: &mut State, event: &Event, at: Timestamp) {
     state.now = state.now.max(at);
     if event.is_durable() {
         state.revision = state.revision.next();
     }
     dispatch(state, event, at);
-    state.refresh_index();
 }
 
 fn dispatch(state: &mut State, event: &Event, at: Timestamp) {

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use berth_domain::{GpuCount, Placement};
 use smallvec::SmallVec;
 
+use crate::index::SpotKey;
 use crate::plan::{Demand, excluded_by};
 use crate::state::State;
 use crate::table::{DeviceKey, RunnerKey};
@@ -20,20 +21,20 @@ pub(super) fn nearest(
     if !demand.shape.constraints.gpu_uuids.is_empty() {
         return pinned_devices(state, demand, most);
     }
-    let mut places: Vec<(u64, RunnerKey, DeviceKey)> = Vec::with_capacity(most);
+    let mut places: Vec<(u64, SpotKey)> = Vec::with_capacity(most);
     let constraints = &demand.shape.constraints;
     for class in state.index.classes().filter(|class| excluded_by(constraints, &class.traits).is_none()) {
         let lens = state.index.lens_for(class, count, demand.shape);
         let Some(shelf) = state.index.shelf(class, lens) else { continue };
         if by_room {
             let top = shelf.top(|reach| reach.room, most);
-            places.extend(top.into_iter().map(|(key, reach)| (u64::MAX - reach.room, key.runner, key.device)));
+            places.extend(top.into_iter().map(|(key, reach)| (u64::MAX - reach.room, key)));
         } else {
             let mut left = most;
             shelf.walk(
                 |_| true,
                 |key, _| {
-                    places.push((key.rank, key.runner, key.device));
+                    places.push((key.rank, *key));
                     left = left.saturating_sub(1);
                     if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                 },
@@ -44,9 +45,14 @@ pub(super) fn nearest(
     places.truncate(most);
     let of_devices = count.get() == 1 && demand.shape.placement == Placement::Pack;
     if of_devices && !places.is_empty() {
-        return places.into_iter().map(|(_, runner, device)| (runner, device)).collect();
+        return places.into_iter().map(|(_, spot)| (spot.runner, spot.device)).collect();
     }
-    let runners: Vec<RunnerKey> = places.into_iter().map(|(_, runner, _)| runner).collect();
+    // A runner stands on its shelf for its best device, by the share that is claimed: it need not be looked for again.
+    let best = |(_, spot): &(u64, SpotKey)| Some((spot.runner, device_at(state, spot.runner, spot.index)?));
+    if count.get() == 1 && !by_room && places.len() == most {
+        return places.iter().filter_map(best).collect();
+    }
+    let runners: Vec<RunnerKey> = places.into_iter().map(|(_, spot)| spot.runner).collect();
     let mut devices = best_of_each(state, demand, &runners, count, by_room, most);
     if devices.is_empty() {
         devices = shut_devices(state, demand, most);
@@ -93,6 +99,17 @@ fn best_of_each(
     }
     best.truncate(most);
     best
+}
+
+/// The device of a runner that has this index there. Devices stand in the order of their indexes, mostly without gaps.
+fn device_at(state: &State, runner: RunnerKey, index: u16) -> Option<DeviceKey> {
+    let devices = state.runners.get(runner)?.devices.as_slice();
+    let is_it = |device: &DeviceKey| {
+        let seat = state.devices.get(*device).and_then(|row| row.seat_on(runner));
+        seat.is_some_and(|row| row.seat.index == index)
+    };
+    let guess = devices.get(usize::from(index)).filter(|device| is_it(device));
+    guess.or_else(|| devices.iter().find(|device| is_it(device))).copied()
 }
 
 fn devices_of(state: &State, runner: RunnerKey) -> Vec<(RunnerKey, DeviceKey)> {

@@ -108,6 +108,10 @@ struct Touched {
 }
 
 impl Index {
+    pub(crate) fn touch_all(&mut self) {
+        self.touched = Touched { all: true, ..Touched::default() };
+    }
+
     pub(crate) fn touch_device(&mut self, device: DeviceKey) {
         if !self.touched.devices.contains(&device) {
             self.touched.devices.push(device);

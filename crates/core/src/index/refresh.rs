@@ -16,6 +16,11 @@ use crate::table::{ClassKey, DeviceKey, RunnerKey};
 type Spots = SmallVec<[(u8, SpotKey); 4]>;
 
 impl State {
+    /// Makes what plans are made from, after events were replayed.
+    pub fn finish_replay(&mut self) {
+        self.refresh_index();
+    }
+
     /// Brings the shelves up to date with everything touched since the last time.
     pub(crate) fn refresh_index(&mut self) {
         if self.index.touched.all {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use berth_domain::{Bytes, ClusterId, DesiredSlot, DeviceUuid, Epoch, FailureReason, SlotId, Timestamp};
+use berth_domain::{Bytes, ClusterId, DesiredSlot, DeviceUuid, FailureReason, SlotId, Timestamp};
 
 use super::live::Live;
 use super::observe::end_of;
@@ -28,9 +28,10 @@ impl Agent {
 
     /// The first server that this agent hears of is the one it obeys. Only now can it tell which processes are its own:
     /// another agent of this name may serve another cluster on this machine.
-    pub(super) fn join(&mut self, cluster: ClusterId, epoch: Epoch) -> Result<(), AgentError> {
-        self.record.obey(Obeys { cluster, epoch })?;
-        self.find_orphans(cluster)
+    pub(super) fn join(&mut self, server: Obeys) -> Result<(), AgentError> {
+        self.news = true;
+        self.record.obey(server)?;
+        self.find_orphans(server.cluster)
     }
 
     fn take_over(&mut self, kept: &Kept) -> Result<(), AgentError> {
@@ -105,7 +106,6 @@ impl Agent {
             let kept = Kept { process: Some(first.clone()), ..Kept::new(slot, life) };
             self.record.put(kept.clone())?;
             self.take_over(&kept)?;
-            self.news = true;
         }
         Ok(())
     }

@@ -18,8 +18,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// What was heard.
 pub(super) enum Heard {
+    /// Which server this is.
+    Server(Obeys),
     /// A report was taken in; these slots were told why they came to their end.
-    Answered(ReportAnswer, Vec<SlotId>),
+    Answered(Vec<SlotId>),
     /// What should run, and what else the server asks for.
     Wish(Wish, Vec<AgentRequest>),
     /// What should have run once: a newer answer was faster.
@@ -32,6 +34,7 @@ pub(super) enum Heard {
     Again,
 }
 
+type Asking = JoinHandle<Result<berth_wire::Version, ClientError>>;
 type Reporting = JoinHandle<(Result<ReportAnswer, ClientError>, Vec<SlotId>)>;
 type Polling = JoinHandle<Result<(Wish, Vec<AgentRequest>), ClientError>>;
 
@@ -43,6 +46,7 @@ pub(super) struct Link {
     sequence: u64,
     /// The newest wish that was heard since it registered.
     newest: Option<Version>,
+    asking: Option<Asking>,
     reporting: Option<Reporting>,
     polling: Option<Polling>,
     pause: Duration,
@@ -57,6 +61,7 @@ impl Link {
             incarnation: None,
             sequence: 0,
             newest: None,
+            asking: None,
             reporting: None,
             polling: None,
             pause: Duration::ZERO,
@@ -64,9 +69,18 @@ impl Link {
         }
     }
 
-    /// Whether a report is under way.
-    pub(super) fn is_reporting(&self) -> bool {
-        self.reporting.is_some()
+    /// Whether a report is under way, or the question to whom.
+    pub(super) fn is_speaking(&self) -> bool {
+        self.reporting.is_some() || self.asking.is_some()
+    }
+
+    /// Asks which server this is: an agent that obeys none yet has to know before it can tell which slots are its own.
+    pub(super) fn ask_who(&mut self) {
+        let (client, pause) = (self.client.clone(), self.pause);
+        self.asking = Some(tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            client.version().await
+        }));
     }
 
     /// Sends a report, in which `told` learn the server why slots came to their end.
@@ -86,6 +100,10 @@ impl Link {
     pub(super) async fn hear(&mut self) -> Heard {
         self.poll();
         tokio::select! {
+            done = finished(&mut self.asking) => match done {
+                Some(answer) => self.introduced(answer),
+                None => Heard::Again,
+            },
             done = finished(&mut self.reporting) => match done {
                 Some((answer, told)) => self.answered(answer, told),
                 None => Heard::Again,
@@ -116,6 +134,21 @@ impl Link {
         }));
     }
 
+    fn introduced(&mut self, answer: Result<berth_wire::Version, ClientError>) -> Heard {
+        match answer.map(|version| version.cluster_id.map(|cluster| Obeys { cluster, epoch: version.epoch })) {
+            Ok(Some(server)) => {
+                self.obeys = Some(server);
+                Heard::Server(server)
+            }
+            Ok(None) => {
+                tracing::warn!("the server does not say which cluster it serves: asked again");
+                self.back_off();
+                Heard::Again
+            }
+            Err(error) => self.failed(error),
+        }
+    }
+
     fn wished(&mut self, wish: Wish, requests: Vec<AgentRequest>) -> Heard {
         let version = wish.version;
         if self.newest.is_some_and(|newest| version.is_before(&newest)) {
@@ -135,8 +168,7 @@ impl Link {
                 if self.incarnation.replace(answer.incarnation) != Some(answer.incarnation) {
                     tracing::info!(incarnation = answer.incarnation.get(), cluster = %answer.cluster_id, "registered");
                 }
-                self.obeys.get_or_insert(Obeys { cluster: answer.cluster_id, epoch: answer.epoch });
-                Heard::Answered(answer, told)
+                Heard::Answered(told)
             }
             Err(error) => self.failed(error),
         }

@@ -234,10 +234,11 @@ impl Agent {
     /// Takes in what the server said, and says whether anything is different now.
     fn take_in(&mut self, heard: Heard) -> Result<bool, AgentError> {
         Ok(match heard {
-            Heard::Answered(answer, told) => {
-                if self.record.obeys().is_none() {
-                    self.join(answer.cluster_id, answer.epoch)?;
-                }
+            Heard::Server(server) => {
+                self.join(server)?;
+                true
+            }
+            Heard::Answered(told) => {
                 self.note_told(&told)?;
                 self.news
             }

@@ -65,7 +65,7 @@ impl Said {
 impl Agent {
     /// Whether there is something to say, or it was silent for long. One report at a time.
     pub(super) fn is_time_to_speak(&self) -> bool {
-        let inventory = self.eyes.inventory().filter(|_| !self.link.is_reporting());
+        let inventory = self.eyes.inventory().filter(|_| !self.link.is_speaking());
         let report_every = Duration::from_millis(self.settings.report_every.millis());
         inventory.is_some_and(|seen| self.news || self.said.is_old(&Said::now(&seen), report_every))
     }
@@ -73,6 +73,9 @@ impl Agent {
     /// Reports, if it is time.
     pub(super) fn speak(&mut self) {
         let Some(inventory) = self.eyes.inventory().filter(|_| self.is_time_to_speak()) else { return };
+        if self.record.obeys().is_none() {
+            return self.link.ask_who();
+        }
         self.news = false;
         self.said = Said::now(&inventory);
         let told = self.record.kept().values().filter(|kept| tells_why(&kept.life)).map(|kept| kept.slot.id).collect();

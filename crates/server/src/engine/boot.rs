@@ -1,7 +1,7 @@
 //! From what a journal kept back to a state: the snapshot, then every record after it.
 
 use berth_core::invariants::Violation;
-use berth_core::{Settings, Snapshot, State, apply};
+use berth_core::{Settings, Snapshot, State, replay};
 use berth_domain::Revision;
 
 use super::record::{Record, RecordError};
@@ -46,7 +46,7 @@ impl Recovery {
     pub fn replay(&mut self, last: Revision, payload: &[u8]) -> Result<(), BootError> {
         let record = Record::decode(payload)?;
         for event in record.events.iter() {
-            apply(&mut self.state, event, record.at);
+            replay(&mut self.state, event, record.at);
         }
         match self.state.revision() {
             led if led == last => Ok(()),
@@ -56,7 +56,8 @@ impl Recovery {
 
     /// The state as it was when the last record was written.
     #[must_use]
-    pub fn finish(self) -> State {
+    pub fn finish(mut self) -> State {
+        self.state.finish_replay();
         self.state
     }
 

@@ -30,8 +30,13 @@ impl<'a> Record<'a> {
     /// As bytes.
     pub fn encode(&self) -> Result<Vec<u8>, RecordError> {
         let mut bytes = Vec::with_capacity(256 * self.events.len());
-        serde_json::to_writer(&mut bytes, self)?;
+        self.encode_to(&mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Puts its bytes behind others.
+    pub fn encode_to(&self, bytes: &mut Vec<u8>) -> Result<(), RecordError> {
+        Ok(serde_json::to_writer(bytes, self)?)
     }
 }
 

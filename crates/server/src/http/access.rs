@@ -1,6 +1,7 @@
 //! Who may pass. Every route belongs to one [`Access`]; what is not allowed is denied.
 
 use std::net::{IpAddr, SocketAddr};
+use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
@@ -9,6 +10,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version, header
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use berth_domain::Revision;
+use futures_util::FutureExt;
 use http_body_util::{BodyExt, Limited};
 
 use super::App;
@@ -36,7 +38,8 @@ pub struct Gate {
 }
 
 /// Lets a request pass to its route, with its [`Caller`] known, or answers why not; counts it, and puts on every answer
-/// what every answer carries. One layer for all of it: each layer costs every request.
+/// what every answer carries. A handler that panics is an answer too. One layer for all of it: each layer costs every
+/// request.
 pub async fn guard(State(gate): State<Gate>, request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let (mut parts, body) = request.into_parts();
@@ -45,7 +48,8 @@ pub async fn guard(State(gate): State<Gate>, request: Request, next: Next) -> Re
     let mut response = match admit(&gate, &mut parts).await {
         Ok(caller) => {
             parts.extensions.insert(caller);
-            next.run(Request::from_parts(parts, body)).await
+            let answering = AssertUnwindSafe(next.run(Request::from_parts(parts, body)));
+            answering.catch_unwind().await.unwrap_or_else(|_| Failure::bug().into_response())
         }
         Err(failure) => refuse(failure, body, version).await,
     };

@@ -17,7 +17,7 @@ use super::problem::Failure;
 
 /// A JSON body of a request, or of an answer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Json<T>(pub T);
+pub struct Json<T>(pub T);
 
 impl<T: Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {
@@ -41,7 +41,7 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
 
 /// A report of an agent: it may be larger than what people and gateways send.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LargeJson<T>(pub T);
+pub struct LargeJson<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequest<App> for LargeJson<T> {
     type Rejection = Failure;
@@ -84,7 +84,7 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), Failure> {
 
 /// The query of a request. An unknown parameter is an error: a typo must not be ignored.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Query<T>(pub T);
+pub struct Query<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequestParts<App> for Query<T> {
     type Rejection = Failure;

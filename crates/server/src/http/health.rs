@@ -55,7 +55,14 @@ pub(super) async fn metrics(State(app): State<App>) -> Result<Response, Failure>
 }
 
 /// Which server is this?
-#[utoipa::path(get, path = "/api/v1/version", tag = "health", responses((status = 200, description = "Its version", body = wire::Version)))]
-pub(super) async fn version() -> Json<wire::Version> {
-    Json(wire::Version { version: env!("CARGO_PKG_VERSION").into(), api: "v1".into() })
+///
+/// Its program, and which cluster it serves in which of its starts.
+#[utoipa::path(get, path = "/api/v1/version", tag = "health", responses((status = 200, description = "Who it is", body = wire::Version)))]
+pub(super) async fn version(State(app): State<App>) -> Json<wire::Version> {
+    Json(wire::Version {
+        version: env!("CARGO_PKG_VERSION").into(),
+        api: "v1".into(),
+        cluster_id: app.views.cluster(),
+        epoch: app.views.epoch(),
+    })
 }

@@ -6,7 +6,7 @@
 pub mod access;
 mod admin;
 mod agents;
-mod body;
+pub mod body;
 mod catalogue;
 mod estimates;
 mod events;

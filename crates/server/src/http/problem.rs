@@ -53,6 +53,12 @@ impl Failure {
         Self::new(StatusCode::BAD_REQUEST, "body_cut_off", "the body ended before it was complete")
     }
 
+    /// A handler that panicked.
+    #[must_use]
+    pub fn bug() -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "a bug in the server: its log says more")
+    }
+
     /// They may not.
     #[must_use]
     pub fn forbidden(detail: impl Into<String>) -> Self {

@@ -4,9 +4,8 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::{any, delete, get, post};
-use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -134,7 +133,6 @@ pub fn router(app: App) -> Router {
         .merge(documents)
         .fallback_service(nothing.with_state(app.clone()))
         .method_not_allowed_fallback(wrong_method)
-        .layer(CatchPanicLayer::custom(panicked))
         .with_state(app)
 }
 
@@ -154,9 +152,4 @@ async fn wrong_method(State(app): State<App>, request: Request) -> Response {
     let mut response = refuse(failure, body, parts.version).await;
     furnish(response.headers_mut(), gate.app.views.revision());
     response
-}
-
-fn panicked(_: Box<dyn std::any::Any + Send + 'static>) -> Response {
-    Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "a bug in the server: its log says more")
-        .into_response()
 }

@@ -170,16 +170,13 @@ impl Metrics {
         // Names of routes live as long as the router, so an address tells them apart, and labels are made once.
         let method = method_name(method);
         let key = (route.as_ptr() as usize, status, method);
-        let handles = self.handles.get(&key).map(|known| known.clone()).unwrap_or_else(|| {
-            let labels = RequestLabels { method, route: route.into(), status };
-            let counter = self.requests.get_or_create_owned(&labels);
-            let histogram = self.request_seconds.get_or_create_owned(&RouteLabels { route: route.into() });
-            let handles = Handles { counter, histogram };
-            self.handles.insert(key, handles.clone());
-            handles
-        });
-        handles.counter.inc();
-        handles.histogram.observe(duration.as_secs_f64());
+        if let Some(known) = self.handles.get(&key) {
+            return known.count(duration);
+        }
+        let labels = RequestLabels { method, route: route.into(), status };
+        let counter = self.requests.get_or_create_owned(&labels);
+        let histogram = self.request_seconds.get_or_create_owned(&RouteLabels { route: route.into() });
+        self.handles.entry(key).or_insert(Handles { counter, histogram }).count(duration);
     }
 }
 
@@ -198,10 +195,17 @@ fn method_name(method: &Method) -> &'static str {
 }
 
 /// Where one kind of answer is counted.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Handles {
     counter: Counter,
     histogram: Histogram,
+}
+
+impl Handles {
+    fn count(&self, duration: Duration) {
+        self.counter.inc();
+        self.histogram.observe(duration.as_secs_f64());
+    }
 }
 
 /// What a gauge is about.

@@ -99,8 +99,8 @@ impl Views {
     }
 
     fn note_outcomes(&self, outcomes: Vec<Outcome>, durations: &[Duration]) -> (Vec<Arc<Decided>>, Vec<Happened>) {
-        let mut decisions = Vec::new();
-        let mut events = Vec::new();
+        let mut decisions = Vec::with_capacity(outcomes.iter().map(|outcome| outcome.reports.len()).sum());
+        let mut events = Vec::with_capacity(outcomes.iter().map(|outcome| outcome.kept.len()).sum());
         for (outcome, duration) in outcomes.into_iter().zip(durations) {
             for report in outcome.reports {
                 self.metrics.decided(&report.outcome, *duration);

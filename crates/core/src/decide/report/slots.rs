@@ -37,10 +37,8 @@ pub(super) fn hear(
             None => hear_of_stray(state, key, runner, report, said, &mut events),
         }
     }
-    // An agent that registers and does not know its cluster has not looked for slots of it yet.
-    let has_looked = report.incarnation.is_some() || report.cluster.is_some();
     for slot in runner.slots.iter().filter_map(|slot| state.slots.get(*slot)) {
-        if has_looked && !mentioned.contains(&slot.id) {
+        if !mentioned.contains(&slot.id) {
             miss(state, slot, now, &mut events);
         }
     }
