@@ -48,8 +48,7 @@ pub async fn guard(State(gate): State<Gate>, request: Request, next: Next) -> Re
     let mut response = match admit(&gate, &mut parts).await {
         Ok(caller) => {
             parts.extensions.insert(caller);
-            let answering = AssertUnwindSafe(next.run(Request::from_parts(parts, body)));
-            answering.catch_unwind().await.unwrap_or_else(|_| Failure::bug().into_response())
+            whatever_happens(next.run(Request::from_parts(parts, body))).await
         }
         Err(failure) => refuse(failure, body, version).await,
     };
@@ -62,6 +61,11 @@ pub async fn guard(State(gate): State<Gate>, request: Request, next: Next) -> Re
     let route = route.as_ref().map_or("other", MatchedPath::as_str);
     views.metrics.answered(&method, route, response.status().as_u16(), begun.elapsed());
     response
+}
+
+/// The answer of a handler, or that it has a bug: the panic itself is in the log.
+async fn whatever_happens(answering: impl Future<Output = Response>) -> Response {
+    AssertUnwindSafe(answering).catch_unwind().await.unwrap_or_else(|_| Failure::bug().into_response())
 }
 
 /// Answers a request that does not pass. A small body is read and dropped, so that the connection can go on; after a
@@ -172,6 +176,15 @@ fn is_loopback(host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_handler_that_panics_is_a_500_and_not_a_dead_connection() {
+        let buggy = async { if true { panic!("a bug") } else { StatusCode::OK.into_response() } };
+        let response = whatever_happens(buggy).now_or_never().unwrap();
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        let fine = whatever_happens(async { StatusCode::OK.into_response() }).now_or_never().unwrap();
+        assert_eq!(fine.status(), StatusCode::OK);
+    }
 
     #[test]
     fn loopback_has_many_names_and_others_have_none() {
