@@ -1,5 +1,9 @@
 //! N10: trees that do not want to end. The whole tree ends, and only then is the memory free.
 
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
 use berth_tests::fleet::{Fleet, Machine, Model, Witness};
 use berth_tests::service::eventually;
 
@@ -63,6 +67,46 @@ fn n10_who_is_somebody_else_all_the_time_is_ended() {
     fleet.until_charge(&machine.uuid(0), "its memory is free", |charge| charge.used() == 0);
     assert!(machine.living().is_empty());
     witness.saw_nothing_wrong();
+}
+
+#[test]
+fn n10_who_cannot_be_killed_puts_its_device_out_of_order() {
+    let fleet = Fleet::start();
+    let machine = Machine::new(&[80]);
+    let agent = machine.plan(&fleet).set("unkillable_after = \"700ms\"").start(&fleet);
+    let uuid = machine.uuid(0);
+    fleet.model(&Model::new("chat", 60));
+    fleet.model(&Model::new("small", 10));
+    let chat = fleet.run("chat");
+    let pid = machine.living_of(&chat.slot)[0].pid;
+    // Somebody holds it at the moment of its end. It is neither there nor gone, and no signal changes that.
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("hold_at_exit.py");
+    let mut holder = Command::new("python3")
+        .arg(script)
+        .arg(pid.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(holder.stdout.take().unwrap()).lines();
+    assert_eq!(said.next().unwrap().unwrap(), "held");
+
+    fleet.stop(&chat);
+    assert_eq!(said.next().unwrap().unwrap(), "at its exit");
+    fleet.until_device(&uuid, "quarantined");
+    assert_eq!(fleet.charge(&uuid).used(), 60, "its memory stays charged");
+    assert_eq!(fleet.reported(&agent, &chat.slot).unwrap()["reason"], "unkillable");
+    let small = fleet.lease("small");
+    fleet.until_heard_again(&agent);
+    assert_eq!(fleet.api.state(&small), "queued", "nothing new comes here");
+    assert!(!machine.living_of(&chat.slot).is_empty(), "it is still there");
+
+    // It ends after all: proven, and the device is in order again.
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success());
+    fleet.until_slot(&chat.slot, "released");
+    fleet.until_device(&uuid, "open");
+    let _ = fleet.running(&small);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! B1 and B2: bad input is refused by name, and good names are names.
 
+use std::time::Duration;
+
 use berth_tests::service::{Api, FakeAgent, GIB, Raw, Reply, Server};
 use serde_json::{Value, json};
 
@@ -183,6 +185,22 @@ fn b2_a_typo_of_a_person_is_422_and_news_of_an_agent_are_ignored() {
     let _ = agent.report().is(200);
     let ledger = api.get("/scheduler/ledger").is(200).body;
     assert_eq!(ledger["devices"][0]["state"], "stale", "a word that nobody knows is no good news");
+}
+
+#[test]
+fn b2_who_is_refused_before_the_body_came_gets_the_answer_and_keeps_the_connection() {
+    let server = Server::start();
+    let mut raw = Raw::connect(&server.address());
+    let head =
+        "PUT /api/v1/runners/a%2F..%2Fb/report HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+    assert!(raw.send(format!("{head}content-length: 2\r\n\r\n")));
+    // Long enough for the server to know by the path alone that it says no.
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(raw.send("{}"));
+    assert!(raw.send("GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"));
+    let answers = raw.read_to_end();
+    assert!(answers.starts_with("HTTP/1.1 422"), "{answers}");
+    assert!(answers.contains("HTTP/1.1 200 OK"), "{answers}");
 }
 
 #[test]

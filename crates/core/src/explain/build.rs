@@ -1,6 +1,7 @@
 //! Making an explanation out of a plan, on the state before it is carried out.
 
 use berth_domain::{Bytes, GpuCount, GpuMemory, Span, Timestamp, WorkloadId};
+use smallvec::SmallVec;
 
 use super::excluded::excluded;
 use super::help;
@@ -28,7 +29,7 @@ pub(crate) fn report(
         runner: None,
         slot: None,
         placement: demand.shape.placement,
-        gpu_counts: Vec::new(),
+        gpu_counts: SmallVec::new(),
         devices: Vec::new(),
         evictions: Vec::new(),
         excluded: Vec::new(),
@@ -112,7 +113,7 @@ fn explain_nowhere(state: &State, demand: &Demand<'_>, why: WaitReason, now: Tim
     report.help = help::what_would_help(demand, why, report);
 }
 
-fn tried(demand: &Demand<'_>, verdict: impl Fn(GpuCount, &[GpuMemory]) -> CountVerdict) -> Vec<CountTried> {
+fn tried(demand: &Demand<'_>, verdict: impl Fn(GpuCount, &[GpuMemory]) -> CountVerdict) -> SmallVec<[CountTried; 5]> {
     let tried = |(count, needs): &(GpuCount, Vec<GpuMemory>)| CountTried {
         count: *count,
         needed: most(needs),

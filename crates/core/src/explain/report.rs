@@ -3,6 +3,7 @@
 use berth_domain::{
     Bytes, DeviceUuid, GpuCount, ModelName, Placement, RunnerId, SlotId, SlotState, Span, Timestamp, WorkloadId,
 };
+use smallvec::SmallVec;
 
 use super::help::Help;
 use crate::ledger::{Balance, Phase};
@@ -160,7 +161,7 @@ pub struct Report {
     /// How candidates were ranked.
     pub placement: Placement,
     /// GPU counts that the model allows.
-    pub gpu_counts: Vec<CountTried>,
+    pub gpu_counts: SmallVec<[CountTried; 5]>,
     /// The chosen devices, then the nearest.
     pub devices: Vec<DeviceRow>,
     /// Who goes for it.

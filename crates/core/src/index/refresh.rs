@@ -261,7 +261,7 @@ impl State {
         let host = host_depth(machine);
         let mixed = self.is_mixed(row);
         let (mut spots, mut reaches) = (Spots::new(), SmallVec::<[Reach; 4]>::new());
-        let mut sorted = SortedFor::default();
+        let mut sorted = SortedFor { has_mig: devices().any(Device::is_mig), kept: None };
         for (number, lens) in self.index.lenses.iter().enumerate() {
             if lens.is_of_devices() || (lens.names != Names::Any && !mixed) {
                 continue;
@@ -376,14 +376,15 @@ fn put_spots(class: &mut super::Class, before: &[(u8, SpotKey)], after: &[(u8, S
 }
 
 /// What was sorted for a lens, kept as long as the next one looks at the same devices.
-#[derive(Default)]
 struct SortedFor {
+    /// Whether it makes a difference that a lens is of one GPU.
+    has_mig: bool,
     kept: Option<((bool, Names), SortedDepths)>,
 }
 
 impl SortedFor {
     fn get(&mut self, lens: Lens, sort: impl FnOnce() -> SortedDepths) -> &SortedDepths {
-        let looks_at = (lens.count == 1, lens.names);
+        let looks_at = (self.has_mig && lens.count == 1, lens.names);
         if self.kept.as_ref().is_none_or(|(kept, _)| *kept != looks_at) {
             self.kept = None;
         }

@@ -2,9 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use axum::body::Body;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version, header, request::Parts};
 use axum::middleware::Next;
@@ -12,6 +14,8 @@ use axum::response::{IntoResponse, Response};
 use berth_domain::Revision;
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, Limited};
+use hyper::body::{Frame, SizeHint};
+use tokio::sync::oneshot;
 
 use super::App;
 use super::body::path_name;
@@ -48,14 +52,18 @@ pub async fn guard(State(gate): State<Gate>, request: Request, next: Next) -> Re
     let mut response = match admit(&gate, &mut parts).await {
         Ok(caller) => {
             parts.extensions.insert(caller);
-            whatever_happens(next.run(Request::from_parts(parts, body))).await
+            let (body, unread) = lend(body);
+            let mut response = whatever_happens(next.run(Request::from_parts(parts, body))).await;
+            // What was left unread of a body stands in the way of the next request.
+            if let Some(rest) = unread.and_then(|mut unread| unread.try_recv().ok())
+                && !is_soon_read(rest).await
+            {
+                close_after(&mut response, version);
+            }
+            response
         }
         Err(failure) => refuse(failure, body, version).await,
     };
-    // What was left unread of a body stands in the way of the next request.
-    if is_unread(response.status()) {
-        close_after(&mut response, version);
-    }
     let views = &gate.app.views;
     furnish(response.headers_mut(), views.revision());
     let route = route.as_ref().map_or("other", MatchedPath::as_str);
@@ -79,9 +87,55 @@ pub(super) async fn refuse(failure: Failure, body: Body, version: Version) -> Re
     response
 }
 
-/// Answers that are given before a body was read to its end.
-fn is_unread(status: StatusCode) -> bool {
-    matches!(status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNSUPPORTED_MEDIA_TYPE | StatusCode::REQUEST_TIMEOUT)
+/// Reads the rest of a body that nobody wants, if it is known to be small: whoever still sends it would otherwise find
+/// the connection closed, and not the answer.
+async fn is_soon_read(rest: Body) -> bool {
+    let is_small = rest.size_hint().upper().is_some_and(|most| most <= SMALL_BODY as u64);
+    is_small && tokio::time::timeout(Duration::from_secs(1), rest.collect()).await.is_ok_and(|read| read.is_ok())
+}
+
+/// A body that comes back if it was not read to its end.
+struct Lent {
+    body: Body,
+    back: Option<oneshot::Sender<Body>>,
+}
+
+/// Lends a body, if there is one.
+fn lend(body: Body) -> (Body, Option<oneshot::Receiver<Body>>) {
+    if body.is_end_stream() {
+        return (body, None);
+    }
+    let (back, returned) = oneshot::channel();
+    (Body::new(Lent { body, back: Some(back) }), Some(returned))
+}
+
+impl HttpBody for Lent {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(back) = self.back.take().filter(|_| !self.body.is_end_stream()) {
+            // Nobody waits for it once the answer is on its way.
+            drop(back.send(std::mem::take(&mut self.body)));
+        }
+    }
 }
 
 /// The connection ends with this answer; in HTTP/2 only the stream does, by itself.
