@@ -5,7 +5,6 @@
 
 use std::cell::Cell;
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use tracing_subscriber::filter::EnvFilter;
@@ -31,23 +30,13 @@ impl std::fmt::Debug for LogLevel {
 pub fn init(config: &LogConfig) -> Result<LogLevel, String> {
     let (filter, handle) = reload::Layer::new(parse_filter(&config.filter)?);
     let layer = tracing_subscriber::fmt::layer().with_writer(|| Line);
-    let is_terminal = io::IsTerminal::is_terminal(&io::stderr());
-    IS_PLAIN.store(config.format == LogFormat::Text && !is_terminal, Ordering::Relaxed);
     let layer = match config.format {
-        LogFormat::Text => layer.with_ansi(is_terminal).boxed(),
+        LogFormat::Text => layer.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).boxed(),
         LogFormat::Json => layer.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed(),
     };
     let registry = Registry::default().with(filter).with(layer);
     registry.try_init().map_err(|error| error.to_string())?;
     Ok(LogLevel { handle: Some(handle) })
-}
-
-/// Lines are text without colours.
-static IS_PLAIN: AtomicBool = AtomicBool::new(false);
-
-/// Whether a line looks the same if it is written in one piece, which costs less than field by field.
-pub(crate) fn is_plain() -> bool {
-    IS_PLAIN.load(Ordering::Relaxed)
 }
 
 /// Lines that have not left yet.

@@ -4,7 +4,6 @@
 //! in somebody's life, the rest at `debug`. Whoever greps for a workload's id reads its story in order. If the log
 //! cannot keep up, lines are dropped and counted: a slow disk for logs must not slow a decision.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -43,31 +42,6 @@ struct Verdict {
     revision: Revision,
     duration: Duration,
     rows: Option<Arc<Decided>>,
-}
-
-impl Verdict {
-    fn micros(&self) -> u64 {
-        u64::try_from(self.duration.as_micros()).unwrap_or(u64::MAX)
-    }
-}
-
-/// Its line, as its fields one by one would make it.
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { id, model, outcome, evicts, examined, revision, .. } = self;
-        write!(f, "decision={id}")?;
-        if let Some(workload) = self.workload {
-            write!(f, " workload={workload}")?;
-        }
-        write!(f, " model={model} outcome={:?} code={:?}", outcome.as_str(), outcome.code())?;
-        if let Some(runner) = &self.runner {
-            write!(f, " runner={runner}")?;
-        }
-        if let Some(slot) = self.slot {
-            write!(f, " slot={slot}")?;
-        }
-        write!(f, " evicts={evicts} examined={examined} revision={revision} us={}", self.micros())
-    }
 }
 
 /// The way to the one who writes.
@@ -162,12 +136,21 @@ fn tell(story: &Story) {
 }
 
 fn write_decision(verdict: &Verdict) {
-    if logging::is_plain() {
-        write_in_one_piece(verdict);
-    } else {
-        write_field_by_field(verdict);
-    }
     let workload = verdict.workload.map(tracing::field::display);
+    tracing::info!(
+        target: "berth::decision",
+        decision = verdict.id.get(),
+        workload,
+        model = %verdict.model,
+        outcome = verdict.outcome.as_str(),
+        code = verdict.outcome.code(),
+        runner = verdict.runner.as_ref().map(tracing::field::display),
+        slot = verdict.slot.map(tracing::field::display),
+        evicts = verdict.evicts,
+        examined = verdict.examined,
+        revision = verdict.revision.get(),
+        us = u64::try_from(verdict.duration.as_micros()).unwrap_or(u64::MAX),
+    );
     for row in verdict.rows.iter().flat_map(|decided| &decided.report.devices) {
         let before = row.before;
         tracing::debug!(
@@ -187,27 +170,6 @@ fn write_decision(verdict: &Verdict) {
             verdict = present::verdict_code(&row.verdict),
         );
     }
-}
-
-fn write_in_one_piece(verdict: &Verdict) {
-    tracing::info!(target: "berth::decision", "{verdict}");
-}
-
-fn write_field_by_field(verdict: &Verdict) {
-    tracing::info!(
-        target: "berth::decision",
-        decision = verdict.id.get(),
-        workload = verdict.workload.map(tracing::field::display),
-        model = %verdict.model,
-        outcome = verdict.outcome.as_str(),
-        code = verdict.outcome.code(),
-        runner = verdict.runner.as_ref().map(tracing::field::display),
-        slot = verdict.slot.map(tracing::field::display),
-        evicts = verdict.evicts,
-        examined = verdict.examined,
-        revision = verdict.revision.get(),
-        us = verdict.micros(),
-    );
 }
 
 fn write_event(happened: &Happened) {
@@ -262,74 +224,4 @@ fn is_a_turn(event: &Event) -> bool {
             | Event::DeviceAttached { .. }
             | Event::RunnerDescribed { .. }
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io;
-    use std::sync::Arc;
-
-    use berth_core::WaitReason;
-    use parking_lot::Mutex;
-    use uuid::Uuid;
-
-    use super::*;
-
-    #[derive(Clone, Default)]
-    struct Paper(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Paper {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    fn written(write: impl FnOnce()) -> String {
-        let paper = Paper::default();
-        let to = paper.clone();
-        let subscriber =
-            tracing_subscriber::fmt().with_ansi(false).without_time().with_writer(move || to.clone()).finish();
-        tracing::subscriber::with_default(subscriber, write);
-        String::from_utf8(paper.0.lock().clone()).unwrap()
-    }
-
-    #[test]
-    fn o4_a_line_in_one_piece_is_the_line_field_by_field() {
-        let waiting = Verdict {
-            id: DecisionId::new(7),
-            workload: None,
-            model: ModelName::new("team/chat 8b").unwrap(),
-            outcome: Outcome::Waiting(WaitReason::FullNow),
-            runner: None,
-            slot: None,
-            evicts: 0,
-            examined: 3,
-            revision: Revision::new(41),
-            duration: Duration::from_micros(125),
-            rows: None,
-        };
-        let placed = Verdict {
-            id: DecisionId::new(7),
-            workload: Some(WorkloadId::new(Uuid::from_u128(1))),
-            outcome: Outcome::Placed,
-            runner: Some(RunnerId::new("box").unwrap()),
-            slot: Some(SlotId::new(Uuid::from_u128(2))),
-            model: waiting.model.clone(),
-            evicts: 2,
-            examined: 3,
-            revision: Revision::new(41),
-            duration: Duration::from_micros(125),
-            rows: None,
-        };
-        for verdict in [waiting, placed] {
-            let whole = written(|| write_in_one_piece(&verdict));
-            assert_eq!(whole, written(|| write_field_by_field(&verdict)));
-            assert!(whole.contains("decision=7") && whole.ends_with(" us=125\n"), "{whole}");
-        }
-    }
 }

@@ -138,6 +138,7 @@ impl Link {
         match answer.map(|version| version.cluster_id.map(|cluster| Obeys { cluster, epoch: version.epoch })) {
             Ok(Some(server)) => {
                 self.obeys = Some(server);
+                self.pause = Duration::ZERO;
                 Heard::Server(server)
             }
             Ok(None) => {
