@@ -13,10 +13,17 @@ use berth_tests::run::{Run, config};
 use berth_tests::world::{World, worlds};
 use proptest::prelude::*;
 
-fn through_json(state: &State) -> Result<State, String> {
-    let text = serde_json::to_string(&state.snapshot()).map_err(|error| error.to_string())?;
-    let snapshot: Snapshot<'_> = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-    State::restore(state.settings().clone(), snapshot).map_err(|violation| violation.to_string())
+/// A snapshot made in one go, as it is written down.
+fn written(state: &State) -> Result<String, String> {
+    let mut state = state.clone();
+    state.begin_snapshot();
+    let snapshot = state.continue_snapshot(usize::MAX).ok_or("it is not whole")?;
+    serde_json::to_string(&snapshot).map_err(|error| error.to_string())
+}
+
+fn restored(from: &State, text: &str) -> Result<State, String> {
+    let snapshot: Snapshot = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    State::restore(from.settings().clone(), snapshot).map_err(|violation| violation.to_string())
 }
 
 fn check_snapshot(world: &World, acts: &[Act], rest: &[Act], after: Span) -> Result<(), String> {
@@ -26,7 +33,7 @@ fn check_snapshot(world: &World, acts: &[Act], rest: &[Act], after: Span) -> Res
     }
     // What is kept at a restart is the fold of the durable events; a snapshot is that fold as data.
     let kept = run.replayed();
-    let mut restored = through_json(&kept)?;
+    let mut restored = restored(&kept, &written(&kept)?)?;
     if restored.fingerprint() != kept.fingerprint() {
         return Err(difference(&restored, &kept));
     }
@@ -51,6 +58,35 @@ fn check_snapshot(world: &World, acts: &[Act], rest: &[Act], after: Span) -> Res
         return Err(format!("a start finds {:?}, restored {:?}", first.events, second.events));
     }
     invariants::check(&restored).map_err(|violation| violation.to_string())
+}
+
+/// A snapshot is begun after `acts` and copied by `rows` rows after each of `rest`.
+fn check_copying(world: &World, acts: &[Act], rest: &[Act], rows: usize) -> Result<(), String> {
+    let mut run = Run::new(world).map_err(|broken| broken.to_string())?;
+    for act in acts {
+        run.act(act).map_err(|broken| run.told(&broken))?;
+    }
+    let (begun, known) = (written(&run.state)?, run.journal.len());
+    run.state.begin_snapshot();
+    let mut copied = None;
+    for act in rest {
+        run.act(act).map_err(|broken| run.told(&broken))?;
+        copied = copied.or_else(|| run.state.continue_snapshot(rows));
+    }
+    let copied = copied.or_else(|| run.state.continue_snapshot(usize::MAX)).ok_or("it never became whole")?;
+    let copied = serde_json::to_string(&copied).map_err(|error| error.to_string())?;
+    // An entry of the catalogue that changed meanwhile is written where it was left out; it is the same all the same.
+    let (mut from_copy, from_begun) = (restored(&run.state, &copied)?, restored(&run.state, &begun)?);
+    if written(&from_copy)? != written(&from_begun)? {
+        return Err(format!("it was\n{begun}\nand was copied as\n{copied}"));
+    }
+    // It knows what the journal does not keep; the accounts are those of the journal.
+    for (event, at) in run.journal[known..].iter().filter(|(event, _)| event.is_durable()) {
+        replay(&mut from_copy, event, *at);
+    }
+    from_copy.finish_replay();
+    same("devices", from_copy.devices(), run.replayed().devices())?;
+    invariants::check(&from_copy).map_err(|violation| violation.to_string())
 }
 
 /// Listings as somebody keeps them who only hears of changes.
@@ -138,6 +174,15 @@ proptest! {
     #[test]
     fn a_snapshot_forgets_nothing(world in worlds(), acts_ in acts(60), rest in acts(30), after in 0u64..30_000) {
         if let Err(text) = check_snapshot(&world, &acts_, &rest, Span::from_millis(after)) {
+            prop_assert!(false, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_snapshot_that_is_copied_while_life_goes_on_shows_one_moment(
+        world in worlds(), acts_ in acts(40), rest in acts(40), rows in 1usize..12,
+    ) {
+        if let Err(text) = check_copying(&world, &acts_, &rest, rows) {
             prop_assert!(false, "{text}");
         }
     }

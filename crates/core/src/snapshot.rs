@@ -1,10 +1,13 @@
 //! The whole state as data: what a journal may forget its beginning for.
 //!
+//! It is made while life goes on: begun between two commands, it shows the state of that moment, and is copied a few
+//! rows at a time. A row that changes before its turn is copied first ([`crate::table`]).
+//!
 //! Only rows are kept. Whatever follows from them (queues, shelves, sets, look-ups) is made anew, by the same code that
 //! makes it when an event is applied, so a restored state cannot disagree with its rows.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use berth_domain::{
     ClusterId, DeviceUuid, Epoch, MachineId, ModelName, PoolName, Revision, RunnerId, Timestamp, WorkloadId,
@@ -16,29 +19,29 @@ use crate::settings::Settings;
 use crate::state::{
     Counters, Device, Machine, Model, Reservation, Runner, Shape, Slot, SlotName, State, Timer, Timers, Workload,
 };
-use crate::table::{DeviceKey, MachineKey, ModelKey, RunnerKey, SlotKey, Table, WorkloadKey};
+use crate::table::{DeviceKey, MachineKey, ModelKey, Row, Rows, RunnerKey, SlotKey, Table, WorkloadKey};
 
 /// A state as data. Opaque: it is written, read and restored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Snapshot<'a> {
+pub struct Snapshot {
     cluster: Option<ClusterId>,
     epoch: Epoch,
     revision: Revision,
     now: Timestamp,
     timers_from: Timestamp,
     counters: Counters,
-    machines: Cow<'a, Table<MachineKey, MachineId, Machine>>,
-    runners: Cow<'a, Table<RunnerKey, RunnerId, Runner>>,
-    devices: Cow<'a, Table<DeviceKey, DeviceUuid, Device>>,
-    models: Cow<'a, Table<ModelKey, ModelName, Model>>,
-    slots: Cow<'a, Table<SlotKey, SlotName, Slot>>,
-    workloads: Cow<'a, Table<WorkloadKey, WorkloadId, Workload>>,
-    ended: Cow<'a, VecDeque<WorkloadKey>>,
-    reservations: Cow<'a, BTreeMap<PoolName, Reservation>>,
+    machines: Rows<MachineKey, MachineId, Machine>,
+    runners: Rows<RunnerKey, RunnerId, Runner>,
+    devices: Rows<DeviceKey, DeviceUuid, Device>,
+    models: Rows<ModelKey, ModelName, Model>,
+    slots: Rows<SlotKey, SlotName, Slot>,
+    workloads: Rows<WorkloadKey, WorkloadId, Workload>,
+    ended: VecDeque<WorkloadKey>,
+    reservations: BTreeMap<PoolName, Reservation>,
     timers: Vec<(Timestamp, Timer)>,
 }
 
-impl Snapshot<'_> {
+impl Snapshot {
     /// The revision that it is a picture of.
     #[must_use]
     pub fn revision(&self) -> Revision {
@@ -47,30 +50,57 @@ impl Snapshot<'_> {
 }
 
 impl State {
-    /// The state as data.
-    #[must_use]
-    pub fn snapshot(&self) -> Snapshot<'_> {
-        Snapshot {
+    /// Begins a snapshot of the state as it is now. One that was begun before is given up.
+    pub fn begin_snapshot(&mut self) {
+        self.pictured = Some(Box::new(Snapshot {
             cluster: self.cluster,
             epoch: self.epoch,
             revision: self.revision,
             now: self.now,
             timers_from: self.timers_from,
             counters: self.counters,
-            machines: Cow::Borrowed(&self.machines),
-            runners: Cow::Borrowed(&self.runners),
-            devices: Cow::Borrowed(&self.devices),
-            models: Cow::Borrowed(&self.models),
-            slots: Cow::Borrowed(&self.slots),
-            workloads: Cow::Borrowed(&self.workloads),
-            ended: Cow::Borrowed(&self.ended),
-            reservations: Cow::Borrowed(&self.queue.reservations),
+            machines: Rows::new(),
+            runners: Rows::new(),
+            devices: Rows::new(),
+            models: Rows::new(),
+            slots: Rows::new(),
+            workloads: Rows::new(),
+            ended: self.ended.clone(),
+            reservations: self.queue.reservations.clone(),
             timers: self.timers.list(),
+        }));
+        self.machines.begin_copy();
+        self.runners.begin_copy();
+        self.devices.begin_copy();
+        self.models.begin_copy();
+        self.slots.begin_copy();
+        self.workloads.begin_copy();
+    }
+
+    /// Copies at most so many rows more, and gives the snapshot away once it is whole.
+    pub fn continue_snapshot(&mut self, rows: usize) -> Option<Snapshot> {
+        let mut pictured = self.pictured.take()?;
+        let left = self.machines.copy_some(rows, Row::picture);
+        let left = self.runners.copy_some(left, Row::picture);
+        let left = self.devices.copy_some(left, Row::picture);
+        let left = self.models.copy_some(left, Row::picture);
+        let left = self.slots.copy_some(left, |slot| without_known_spec(slot, &self.models));
+        let left = self.workloads.copy_some(left, Row::picture);
+        if left == 0 {
+            self.pictured = Some(pictured);
+            return None;
         }
+        pictured.machines = self.machines.take_copy();
+        pictured.runners = self.runners.take_copy();
+        pictured.devices = self.devices.take_copy();
+        pictured.models = self.models.take_copy();
+        pictured.slots = self.slots.take_copy();
+        pictured.workloads = self.workloads.take_copy();
+        Some(*pictured)
     }
 
     /// The state that `snapshot` is a picture of. One whose ledgers do not add up is refused.
-    pub fn restore(settings: Settings, snapshot: Snapshot<'_>) -> Result<Self, Violation> {
+    pub fn restore(settings: Settings, snapshot: Snapshot) -> Result<Self, Violation> {
         let mut state = Self::new(settings);
         state.cluster = snapshot.cluster;
         state.epoch = snapshot.epoch;
@@ -78,14 +108,14 @@ impl State {
         state.now = snapshot.now;
         state.timers_from = snapshot.timers_from;
         state.counters = snapshot.counters;
-        state.machines = snapshot.machines.into_owned();
-        state.runners = snapshot.runners.into_owned();
-        state.devices = snapshot.devices.into_owned();
-        state.models = snapshot.models.into_owned();
-        state.slots = snapshot.slots.into_owned();
-        state.workloads = snapshot.workloads.into_owned();
-        state.ended = snapshot.ended.into_owned();
-        state.queue.reservations = snapshot.reservations.into_owned();
+        state.machines = Table::from(snapshot.machines);
+        state.runners = Table::from(snapshot.runners);
+        state.devices = Table::from(snapshot.devices);
+        state.models = Table::from(snapshot.models);
+        state.slots = Table::from(snapshot.slots);
+        state.workloads = Table::from(snapshot.workloads);
+        state.ended = snapshot.ended;
+        state.queue.reservations = snapshot.reservations;
         state.timers = Timers::from_list(snapshot.timers);
         state.follow_from_rows();
         invariants::check_ledgers(&state)?;
@@ -143,11 +173,18 @@ impl State {
             };
             let Some(model) = self.models.get_mut(model) else { continue };
             model.slots.insert(slot);
-            if row.spec.as_ref() == Some(&model.spec) {
+            if row.spec.as_ref().is_none_or(|spec| *spec == model.spec) {
                 row.spec = Some(model.spec.clone());
             }
         }
         self.slots.keys().into_iter().for_each(|slot| self.link_slot(slot));
         self.models.keys().into_iter().for_each(|model| self.link_staff(model));
     }
+}
+
+/// A slot, and its model's entry only if that is another by now.
+fn without_known_spec(slot: &Slot, models: &Table<ModelKey, ModelName, Model>) -> Slot {
+    let known = slot.model.and_then(|model| models.get(model)).map(|model| &model.spec);
+    let spec = slot.spec.clone().filter(|spec| known.is_none_or(|known| !Arc::ptr_eq(spec, known)));
+    Slot { spec, ..slot.picture() }
 }

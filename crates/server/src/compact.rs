@@ -1,29 +1,21 @@
-//! Snapshots, made beside the writer: the last snapshot and the complete segments after it are folded into a state of
-//! the compactor's own, which is written down. The writer never waits for it.
+//! Snapshots of the state, so that the journal may forget its beginning. The writer copies the state between batches;
+//! writing it down happens here, beside the writer.
 
+use std::io::{BufWriter, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use berth_core::Settings;
+use berth_core::Snapshot;
 use berth_domain::{Bytes, Revision};
-use berth_store::{CompactError, Compactor, Keep, ReadError};
+use berth_store::{CompactError, Compactor, Keep};
 
-use crate::engine::{BootError, Recovery};
+use crate::writer::Writer;
 
 /// How often the size of the journal is looked at.
 const EVERY: Duration = Duration::from_secs(5);
-
-/// Why no snapshot was made. The journal is as good as before.
-#[derive(Debug, thiserror::Error)]
-enum Failed {
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    #[error(transparent)]
-    Fold(#[from] BootError),
-    #[error(transparent)]
-    Write(#[from] CompactError),
-}
+/// What is gathered before it goes to the snapshot's file: it is written in pieces of a few bytes.
+const BUFFER: usize = 64 * 1024;
 
 /// The compactor's thread. It ends when this is dropped.
 #[derive(Debug)]
@@ -42,16 +34,16 @@ impl Drop for Compaction {
 }
 
 /// Starts to look after the journal: a snapshot after every `after` bytes of complete segments.
-pub fn start(compactor: Compactor, settings: Settings, after: Bytes, from: Revision) -> std::io::Result<Compaction> {
+pub fn start(compactor: Compactor, writer: Writer, after: Bytes, from: Revision) -> std::io::Result<Compaction> {
     let (stop, stopped) = sync_channel(0);
-    let keeper = Keeper { compactor, settings, after: after.get(), last: from };
+    let keeper = Keeper { compactor, writer, after: after.get(), last: from };
     let thread = std::thread::Builder::new().name("compactor".into()).spawn(move || keeper.look_after(&stopped))?;
     Ok(Compaction { stop: Some(stop), thread: Some(thread) })
 }
 
 struct Keeper {
     compactor: Compactor,
-    settings: Settings,
+    writer: Writer,
     after: u64,
     /// The revision of the last snapshot.
     last: Revision,
@@ -61,15 +53,17 @@ impl Keeper {
     fn look_after(mut self, stopped: &Receiver<()>) {
         while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
             let sealed = self.compactor.sealed();
-            let new = sealed.iter().filter(|segment| segment.last > self.last);
-            let bytes: u64 = new.clone().map(|segment| segment.bytes).sum();
-            let Some(until) = new.map(|segment| segment.last).next_back().filter(|_| bytes >= self.after) else {
+            let bytes: u64 =
+                sealed.iter().filter(|segment| segment.last > self.last).map(|segment| segment.bytes).sum();
+            if bytes < self.after {
                 continue;
-            };
-            let begun = Instant::now();
-            match self.compact(until) {
+            }
+            // A writer that has ended needs no snapshot.
+            let Ok(snapshot) = self.writer.snapshot() else { return };
+            let (revision, begun) = (snapshot.revision(), Instant::now());
+            match self.keep(snapshot) {
                 Ok(size) => tracing::info!(
-                    revision = until.get(),
+                    revision = revision.get(),
                     journal_bytes = bytes,
                     snapshot_bytes = size,
                     ms = begun.elapsed().as_millis(),
@@ -80,36 +74,28 @@ impl Keeper {
         }
     }
 
-    fn compact(&mut self, until: Revision) -> Result<u64, Failed> {
-        let base = self.compactor.newest()?;
-        let after = base.as_ref().map(|snapshot| snapshot.revision).unwrap_or_default();
-        let mut recovery =
-            Recovery::begin(self.settings.clone(), base.as_ref().map(|snapshot| snapshot.payload.as_slice()))?;
-        drop(base);
-        for record in self.compactor.records(after) {
-            let record = record?;
-            recovery.replay(record.last, &record.payload)?;
-            if record.last == until {
-                break;
-            }
-        }
+    /// Writes a snapshot down and removes what it stands for. If that fails, the journal is as good as before.
+    fn keep(&mut self, snapshot: Snapshot) -> Result<u64, CompactError> {
+        let revision = snapshot.revision();
         let mut size = 0;
-        self.compactor.install(until, |to| {
-            let mut counted = Counted { to, bytes: &mut size };
-            recovery.snapshot(&mut counted)
+        self.compactor.install(revision, |to| {
+            let mut to = BufWriter::with_capacity(BUFFER, Counted { to, bytes: &mut size });
+            serde_json::to_writer(&mut to, &snapshot)?;
+            to.flush()
         })?;
-        self.last = until;
+        self.last = revision;
+        drop(snapshot);
         self.compactor.remove(Keep::NewestTwo)?;
         Ok(size)
     }
 }
 
 struct Counted<'a> {
-    to: &'a mut dyn std::io::Write,
+    to: &'a mut dyn Write,
     bytes: &'a mut u64,
 }
 
-impl std::io::Write for Counted<'_> {
+impl Write for Counted<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let written = self.to.write(bytes)?;
         *self.bytes += written as u64;

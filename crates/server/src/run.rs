@@ -109,9 +109,8 @@ impl Server {
         let kept = open_journal(&config)?;
         let desk = Desk::new(kept.engine, kept.journal, views.clone(), fatal);
         let (writer, writer_thread) = writer::start(desk, kept.cluster)?;
-        let compaction =
-            compact::start(kept.compactor, config.scheduler.settings(), config.journal.snapshot_after, kept.snapshot)
-                .map_err(RunError::Thread)?;
+        let compaction = compact::start(kept.compactor, writer.clone(), config.journal.snapshot_after, kept.snapshot)
+            .map_err(RunError::Thread)?;
 
         let listen = |error| RunError::Listen(config.server.listen, error);
         let listener = TcpListener::bind(config.server.listen).await.map_err(listen)?;

@@ -20,6 +20,8 @@ use crate::views::stream::Happened;
 
 /// How many stories may wait to be written down.
 const LINE: usize = 4096;
+/// Whoever comes within this after the first is written down with it: waking a thread costs more than a line does.
+const GATHER: Duration = Duration::from_millis(10);
 
 /// What is written down of one batch, in order of revisions.
 #[derive(Debug, Default)]
@@ -105,22 +107,20 @@ impl Scribe {
 
 fn write(stories: &Receiver<Option<Story>>, dropped: &AtomicU64) {
     logging::hold();
-    let mut next = stories.recv().ok().flatten();
-    while let Some(story) = next {
+    while let Ok(first) = stories.recv() {
+        if first.is_some() {
+            std::thread::sleep(GATHER);
+        }
+        for story in std::iter::once(first).chain(stories.try_iter()) {
+            let Some(story) = story else { return logging::flush() };
+            tell(&story);
+        }
         let missed = dropped.swap(0, Ordering::Relaxed);
         if missed > 0 {
             tracing::warn!(target: "berth::decision", missed, "lines were dropped: the log cannot keep up");
         }
-        tell(&story);
-        next = match stories.try_recv() {
-            Ok(more) => more,
-            Err(_) => {
-                logging::flush();
-                stories.recv().ok().flatten()
-            }
-        };
+        logging::flush();
     }
-    logging::flush();
 }
 
 fn tell(story: &Story) {

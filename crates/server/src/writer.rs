@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use berth_core::{Answer, Command, Refusal, State, invariants};
+use berth_core::{Answer, Command, Refusal, Snapshot, State, invariants};
 use berth_domain::{ClusterId, Timestamp};
 use berth_store::{AppendError, Journal, RecordRef};
 use tokio::sync::oneshot;
@@ -24,6 +24,8 @@ use crate::views::Views;
 
 /// The most commands of one batch: what they wait for is one append.
 const LARGEST_BATCH: usize = 512;
+/// What a batch has room for at first.
+const ORDINARY_BATCH: usize = 64;
 /// How many may stand in line for the writer.
 const LINE: usize = 8192;
 /// Room that is reserved before a batch is decided, beside what its commands carry: for what else may follow from them.
@@ -34,6 +36,8 @@ const ROOM_FOR_COMMAND: usize = 8 * 1024;
 const LARGEST_LOAD: usize = 8 * 1024 * 1024;
 /// The buffer for a batch's records is kept up to this size.
 const LARGEST_ENCODED: usize = 1024 * 1024;
+/// How many rows of a snapshot are copied between two batches: less than a batch takes.
+const ROWS_AT_ONCE: usize = 512;
 /// The longest sleep: time passes for the core at least this often.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// How often every ledger is checked against the fold of its claims.
@@ -68,6 +72,8 @@ struct Ask {
 /// What stands in line.
 enum InLine {
     Ask(Ask),
+    /// Somebody wants the state as data.
+    Snapshot(SyncSender<Snapshot>),
     /// Nobody comes after this one.
     Last,
 }
@@ -86,23 +92,35 @@ impl std::fmt::Debug for Writer {
 
 impl Writer {
     /// Carries out a command. What comes back is durable and published.
-    pub async fn carry_out(&self, command: Command) -> Result<Result<Answer, Refusal>, Unavailable> {
-        self.carry_out_and_read(command, |_, answer| answer).await
-    }
-
-    /// Carries out a command and looks at the state right after its batch.
-    pub async fn carry_out_and_read<T: Send + 'static>(
+    ///
+    /// The command is in line when this returns, not when it is awaited: who waits does not carry the command along.
+    pub fn carry_out(
         &self,
         command: Command,
-        look: impl FnOnce(&State, Result<Answer, Refusal>) -> T + Send + 'static,
-    ) -> Result<T, Unavailable> {
+    ) -> impl Future<Output = Result<Result<Answer, Refusal>, Unavailable>> + use<> {
+        self.carry_out_and_read(command, |_, answer| answer)
+    }
+
+    /// Carries out a command, in the same way, and looks at the state right after its batch.
+    pub fn carry_out_and_read<T, L>(
+        &self,
+        command: Command,
+        look: L,
+    ) -> impl Future<Output = Result<T, Unavailable>> + use<T, L>
+    where
+        T: Send + 'static,
+        L: FnOnce(&State, Result<Answer, Refusal>) -> T + Send + 'static,
+    {
         let (reply, answer) = oneshot::channel();
         let then: Then = Box::new(move |state, answer| {
             // Whoever asked may have gone: that is no reason to stop.
             drop(reply.send(answer.map(|answer| look(state, answer))));
         });
-        self.stand_in_line(Ask { command: Some(command), then, fleet: false })?;
-        answer.await.unwrap_or(Err(Unavailable::Stopping))
+        let in_line = self.stand_in_line(Ask { command: Some(command), then, fleet: false });
+        async move {
+            in_line?;
+            answer.await.unwrap_or(Err(Unavailable::Stopping))
+        }
     }
 
     /// Looks at the state without changing it: for what no view can hold, such as a dry run.
@@ -124,6 +142,13 @@ impl Writer {
         });
         self.stand_in_line(Ask { command: None, then, fleet: true })?;
         answer.await.map_err(|_| Unavailable::Stopping)
+    }
+
+    /// The state as data, after some batch that was not done yet. It is copied between batches, and this waits for it.
+    pub fn snapshot(&self) -> Result<Snapshot, Unavailable> {
+        let (to, copied) = sync_channel(1);
+        self.line.send(InLine::Snapshot(to)).map_err(|_| Unavailable::Stopping)?;
+        copied.recv().map_err(|_| Unavailable::Stopping)
     }
 
     fn stand_in_line(&self, ask: Ask) -> Result<(), Unavailable> {
@@ -152,13 +177,15 @@ pub struct Desk<J> {
     fatal: Box<dyn Fn(&AppendError) + Send>,
     /// The records of the last batch, one behind the other: only the room for them matters.
     encoded: Vec<u8>,
+    /// Who waits for the snapshot that is being copied.
+    copying_for: Option<SyncSender<Snapshot>>,
 }
 
 impl<J> Desk<J> {
     /// A writer's desk. `fatal` is what to do when an append fails: end the process. Whoever waits for an answer must
     /// not get one.
     pub fn new(engine: Engine, journal: J, views: Arc<Views>, fatal: impl Fn(&AppendError) + Send + 'static) -> Self {
-        Self { engine, journal, views, fatal: Box::new(fatal), encoded: Vec::new() }
+        Self { engine, journal, views, fatal: Box::new(fatal), encoded: Vec::new(), copying_for: None }
     }
 }
 
@@ -213,12 +240,13 @@ pub enum StartError {
 impl<J: Journal> Desk<J> {
     fn work(mut self, asks: &Receiver<InLine>) {
         let mut audited = Instant::now();
-        let mut line = Line { asks, last: false };
+        let mut line = Line { asks, wants_snapshot: None, last: false };
         while !line.last {
             let batch = line.batch(self.sleep());
             if self.carry_out(batch).is_err() {
                 return;
             }
+            self.copy_rows(line.wants_snapshot.take());
             if audited.elapsed() >= AUDIT_EVERY {
                 audited = Instant::now();
                 self.views.audited(invariants::check_ledgers(self.engine.state()).err());
@@ -227,8 +255,26 @@ impl<J: Journal> Desk<J> {
         tracing::info!(revision = self.engine.state().revision().get(), "the writer has finished what it had");
     }
 
-    /// Until somebody asks, or a timer of the core is due.
+    /// Copies some more of the state for whoever wants it as data. What is copied is durable.
+    fn copy_rows(&mut self, wanted_by: Option<SyncSender<Snapshot>>) {
+        if wanted_by.is_some() {
+            self.engine.begin_snapshot();
+            self.copying_for = wanted_by;
+        }
+        if self.copying_for.is_some()
+            && let Some(snapshot) = self.engine.continue_snapshot(ROWS_AT_ONCE)
+            && let Some(waiting) = self.copying_for.take()
+        {
+            // Whoever wanted it may have gone.
+            drop(waiting.send(snapshot));
+        }
+    }
+
+    /// Until somebody asks, or a timer of the core is due; not at all while there are rows to copy.
     fn sleep(&self) -> Duration {
+        if self.copying_for.is_some() {
+            return Duration::ZERO;
+        }
         let due = self.engine.state().next_timer();
         let left = due.map_or(LONGEST_SLEEP, |at| Duration::from_millis(at.since(clock::now()).millis()));
         left.clamp(Duration::from_millis(1), LONGEST_SLEEP)
@@ -249,6 +295,7 @@ impl<J: Journal> Desk<J> {
         let mut durations = Vec::with_capacity(batch.len());
         let mut answers = Vec::with_capacity(batch.len());
         let fleet = batch.iter().any(|ask| ask.fleet);
+        let mut begun = Instant::now();
         for Ask { command, then, .. } in tick.into_iter().chain(batch) {
             let Some(command) = command else {
                 answers.push((Err(Unavailable::Stopping), then));
@@ -258,9 +305,9 @@ impl<J: Journal> Desk<J> {
                 answers.push((Err(Unavailable::NoRoom), then));
                 continue;
             }
-            let begun = Instant::now();
             let mut outcome = self.engine.carry_out(&command, now);
-            durations.push(begun.elapsed());
+            let done = Instant::now();
+            durations.push(done - std::mem::replace(&mut begun, done));
             answers.push((Ok(std::mem::replace(&mut outcome.answer, Ok(Answer::Done))), then));
             outcomes.push(outcome);
         }
@@ -350,6 +397,8 @@ impl Room {
 /// Those who stand in line.
 struct Line<'a> {
     asks: &'a Receiver<InLine>,
+    /// Who wants the state as data.
+    wants_snapshot: Option<SyncSender<Snapshot>>,
     /// Nobody comes any more.
     last: bool,
 }
@@ -357,7 +406,7 @@ struct Line<'a> {
 impl Line<'_> {
     /// Whoever is there, or comes within `wait`: as many as one batch takes. Nobody, if time alone has passed.
     fn batch(&mut self, wait: Duration) -> Vec<Ask> {
-        let mut batch = Vec::new();
+        let mut batch = Vec::with_capacity(ORDINARY_BATCH);
         let first = match self.asks.recv_timeout(wait) {
             Ok(first) => Some(first),
             Err(RecvTimeoutError::Timeout) => None,
@@ -370,6 +419,7 @@ impl Line<'_> {
                     carried += ask.command.as_ref().map_or(0, load);
                     batch.push(ask);
                 }
+                InLine::Snapshot(to) => self.wants_snapshot = Some(to),
                 InLine::Last => self.last = true,
             }
             if self.last || batch.len() == LARGEST_BATCH || carried >= LARGEST_LOAD {

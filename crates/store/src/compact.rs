@@ -12,9 +12,8 @@ use crate::{
     error::{FileError, ReadError, failed},
     log::Shared,
     names::{self, Names},
-    records::Records,
     segment,
-    snapshot::{self, Snapshot, SnapshotWriter},
+    snapshot::{self, SnapshotWriter},
 };
 
 /// A segment that is complete.
@@ -88,25 +87,6 @@ impl<D: Disk> Compactor<D> {
     #[must_use]
     pub fn sealed(&self) -> Vec<SealedSegment> {
         self.shared.table().sealed.clone()
-    }
-
-    /// The newest snapshot that is whole.
-    ///
-    /// # Errors
-    ///
-    /// The snapshots cannot be read.
-    pub fn newest(&self) -> Result<Option<Snapshot>, ReadError> {
-        let Shared { disk, dir, .. } = &*self.shared;
-        Ok(snapshot::newest(disk, dir, &self.names()?.snapshots)?.0)
-    }
-
-    /// The records after a revision in the complete segments.
-    #[must_use]
-    pub fn records(&self, after: Revision) -> Records<D> {
-        let sealed = self.sealed();
-        let until = sealed.last().map_or(after, |segment| segment.last);
-        let segments = sealed.iter().filter(|segment| segment.last > after).map(|segment| segment.first).collect();
-        Records::new(self.shared.disk.clone(), &self.shared.dir, segments, after, until)
     }
 
     /// Writes the state after a revision, which must be the end of a durable record; the ends of complete segments are

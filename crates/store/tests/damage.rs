@@ -198,7 +198,6 @@ fn s2_a_damaged_snapshot_is_passed_over_while_the_one_before_it_is_kept() {
 
     // It does not count when the next is made: what the good one needs stays.
     let mut compactor = opened.compactor;
-    assert_eq!(compactor.newest().unwrap().unwrap().revision, Revision::new(2));
     assert_eq!(compactor.remove(Keep::NewestTwo).unwrap().segments, 0);
     compactor.install(Revision::new(5), |out| out.write_all(&state(&records))).unwrap();
     let removed = compactor.remove(Keep::NewestTwo).unwrap();

@@ -73,12 +73,7 @@ fn a_journal_is_made_shorter_while_it_is_written() {
             for ended in iter::from_fn(|| Some(done.load(Ordering::Acquire))) {
                 if let Some(last) = compactor.sealed().last().map(|segment| segment.last) {
                     // The state of this test is the number of records.
-                    let before = compactor
-                        .newest()
-                        .unwrap()
-                        .map_or(0, |snapshot| u64::from_le_bytes(snapshot.payload.as_slice().try_into().unwrap()));
-                    let count = before + compactor.records(Revision::new(before)).map(Result::unwrap).count() as u64;
-                    compactor.install(last, |out| out.write_all(&count.to_le_bytes())).unwrap();
+                    compactor.install(last, |out| out.write_all(&last.get().to_le_bytes())).unwrap();
                     removed += compactor.remove(Keep::NewestTwo).unwrap().segments;
                 }
                 if ended {

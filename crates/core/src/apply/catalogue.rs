@@ -17,7 +17,7 @@ impl State {
         let shape = self.take_shape(Shape::of(spec, &BTreeMap::new()));
         let key = match self.models.key(&spec.name) {
             Some(key) => self.change_model(key, spec, revision, shape),
-            None => self.models.insert(spec.name.clone(), new_model(spec, revision, shape)),
+            None => self.models.insert(new_model(spec, revision, shape)),
         };
         self.link_staff(key);
         self.agenda.models.insert(key);
@@ -110,8 +110,8 @@ impl State {
         let key = match self.shapes.key(&shape) {
             Some(key) => key,
             None => {
-                let row = ShapeRow { shape: shape.clone(), models: 0, heads: std::collections::BTreeSet::new() };
-                self.shapes.insert(shape, row)
+                let row = ShapeRow { shape, models: 0, heads: std::collections::BTreeSet::new() };
+                self.shapes.insert(row)
             }
         };
         if let Some(row) = self.shapes.get_mut(key) {
@@ -124,8 +124,7 @@ impl State {
         let Some(row) = self.shapes.get_mut(key) else { return };
         row.models -= 1;
         if row.models == 0 {
-            let shape = row.shape.clone();
-            self.shapes.remove(&shape, key);
+            self.shapes.remove(key);
         }
     }
 

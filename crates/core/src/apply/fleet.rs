@@ -72,7 +72,7 @@ impl State {
                 evictable_cpu: Millicores::ZERO,
                 evictable_ram: Bytes::ZERO,
             };
-            self.machines.insert(id.clone(), machine);
+            self.machines.insert(machine);
             return;
         };
         let Some(row) = self.machines.get_mut(key) else { return };
@@ -159,7 +159,7 @@ impl State {
             standing: None,
             spots: SmallVec::new(),
         };
-        let key = self.runners.insert(id.clone(), runner);
+        let key = self.runners.insert(runner);
         self.join_machine(key, machine);
         key
     }
@@ -279,12 +279,12 @@ impl State {
     pub(super) fn bury_runner(&mut self, key: RunnerKey) {
         let Some(row) = self.runners.get(key).filter(|row| row.is_forgotten() && row.slots.is_empty()) else { return };
         let (id, machine) = (row.id.clone(), row.machine);
-        self.runners.remove(&id, key);
+        self.runners.remove(key);
         self.call(&id);
         self.leave_machine(key, machine);
-        let Some(row) = self.machines.get(machine).filter(|row| row.runners.is_empty()) else { return };
-        let id = row.id.clone();
-        self.machines.remove(&id, machine);
+        if self.machines.get(machine).is_some_and(|row| row.runners.is_empty()) {
+            self.machines.remove(machine);
+        }
     }
 
     pub(super) fn on_disputed(&mut self, id: &RunnerId, uuid: &DeviceUuid, disputed: bool) {
@@ -369,7 +369,7 @@ impl State {
             evictable_slots: 0,
             depth: crate::index::Depth::default(),
         };
-        let key = self.devices.insert(uuid.clone(), device);
+        let key = self.devices.insert(device);
         self.count_instance(parent, 1);
         key
     }
@@ -422,12 +422,12 @@ impl State {
     pub(super) fn bury_device(&mut self, device: DeviceKey) {
         let gone = |row: &&Device| row.seats.is_empty() && row.ledger.claims().is_empty();
         let Some(row) = self.devices.get(device).filter(gone) else { return };
-        let (uuid, parent, reserved) = (row.uuid.clone(), row.parent.clone(), row.reserved_for);
+        let (parent, reserved) = (row.parent.clone(), row.reserved_for);
         self.timers.disarm(Timer::DeviceBackoff(device));
         if let Some(workload) = reserved.and_then(|key| self.workloads.get(key)).map(|row| row.id) {
             self.on_reservation_ended(workload);
         }
-        self.devices.remove(&uuid, device);
+        self.devices.remove(device);
         self.agenda.devices.remove(&device);
         self.count_instance(parent.as_ref(), -1);
     }

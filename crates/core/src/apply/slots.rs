@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::event::{PlacedClaim, PlacedSlot};
 use crate::ledger::{Ask, Claim, Ledger, Phase, Quantity};
 use crate::reason::StopReason;
-use crate::state::{Slot, SlotGpu, SlotName, State, Timer};
+use crate::state::{Slot, SlotGpu, State, Timer};
 use crate::table::{DeviceKey, ModelKey, RunnerKey, SlotKey};
 
 impl State {
@@ -38,7 +38,7 @@ impl State {
             ..blank_slot(placed.slot, self.counters.slots, runner, state, at)
         };
         self.counters.slot_ids = placed.slot.number();
-        let key = self.slots.insert(SlotName { id: placed.slot, stray_on: None }, slot);
+        let key = self.slots.insert(slot);
         let phase = if placed.promised { Phase::Promised } else { Phase::Held };
         // A slot has whole devices or shares of them, never both.
         let exclusive = placed.claims.iter().any(|claim| claim.exclusive);
@@ -266,16 +266,16 @@ impl State {
             if refused {
                 self.note_model_failure(row.model, at);
             }
-            self.remove_slot(key, SlotName { id, stray_on: None });
+            self.remove_slot(key);
         }
     }
 
-    fn remove_slot(&mut self, key: SlotKey, name: SlotName) {
+    fn remove_slot(&mut self, key: SlotKey) {
         self.unlink_slot(key);
         self.note_desired(key);
         self.note_start_over(key);
         self.each_claim(key, drop_claim, drop_claim);
-        let Some(row) = self.slots.remove(&name, key) else { return };
+        let Some(row) = self.slots.remove(key) else { return };
         if let Some(model) = row.model.and_then(|model| self.models.get_mut(model)) {
             model.slots.remove(&key);
         }
@@ -344,7 +344,7 @@ impl State {
         };
         let gpus = slot.gpus.clone();
         *self.stray_ids.entry(id).or_default() += 1;
-        let key = self.slots.insert(SlotName { id, stray_on: Some(runner) }, slot);
+        let key = self.slots.insert(slot);
         for gpu in gpus {
             self.charge_stray(key, gpu.device, gpu.bytes);
         }
@@ -375,7 +375,7 @@ impl State {
     pub(super) fn on_stray_released(&mut self, runner: &RunnerId, id: SlotId) {
         let Some(runner) = self.runners.key(runner) else { return };
         let Some((key, _)) = self.stray(runner, id) else { return };
-        self.remove_slot(key, SlotName { id, stray_on: Some(runner) });
+        self.remove_slot(key);
         if let Some(count) = self.stray_ids.get_mut(&id) {
             *count -= 1;
             if *count == 0 {

@@ -35,7 +35,7 @@ impl State {
             armed: 0,
             eligible: false,
         };
-        let key = self.workloads.insert(id, workload);
+        let key = self.workloads.insert(workload);
         if let Some(idempotency_key) = &submission.idempotency_key {
             self.keys.insert(idempotency_key.clone(), id);
         }
@@ -141,7 +141,7 @@ impl State {
 
     pub(super) fn on_workload_forgotten(&mut self, id: WorkloadId) {
         let Some(key) = self.workloads.key(&id) else { return };
-        let Some(row) = self.workloads.remove(&id, key) else { return };
+        let Some(row) = self.workloads.remove(key) else { return };
         if let Some(idempotency_key) = &row.submission.idempotency_key {
             self.keys.remove(idempotency_key);
         }

@@ -16,7 +16,7 @@ use berth_domain::{GpuCount, GpuName, LabelKey, LabelValue, Memory, ModelSpec, P
 use smallvec::SmallVec;
 
 pub(crate) use ranked::Ranked;
-pub(crate) use reach::{Count, Depth, Gain, Reach, Soon, SpotKey, VictimKey, Wish};
+pub(crate) use reach::{Count, Depth, Gain, Reach, Soon, Spot, SpotKey, VictimKey, Wish};
 
 use crate::reason::Exclusion;
 use crate::state::Shape;

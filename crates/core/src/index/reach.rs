@@ -20,6 +20,22 @@ pub(crate) struct SpotKey {
     pub(crate) device: DeviceKey,
 }
 
+/// A place on one of the shelves of a class, and what it could give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    /// The number of the shelf's lens.
+    pub(crate) lens: u8,
+    pub(crate) key: SpotKey,
+    pub(crate) reach: Reach,
+}
+
+impl Spot {
+    /// Whether another is the same place on the same shelf.
+    pub(crate) fn is_where(&self, other: &Self) -> bool {
+        self.lens == other.lens && self.key == other.key
+    }
+}
+
 /// How soon memory must be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Soon {

@@ -7,13 +7,13 @@ use berth_domain::{Bytes, Fraction, Placement};
 use smallvec::SmallVec;
 
 use super::reach::{Depth, HostDepth, SortedDepths};
-use super::{ClassTraits, Gain, Lens, Names, Profile, Reach, SpotKey, Standing, Touched, VictimKey};
+use super::{ClassTraits, Gain, Lens, Names, Profile, Reach, Spot, SpotKey, Standing, Touched, VictimKey};
 use crate::ledger::Phase;
 use crate::reason::Exclusion;
 use crate::state::{Admission, Device, Liveness, Machine, Runner, State};
 use crate::table::{ClassKey, DeviceKey, RunnerKey};
 
-type Spots = SmallVec<[(u8, SpotKey); 4]>;
+type Spots = SmallVec<[Spot; 4]>;
 
 impl State {
     /// Makes what plans are made from, after events were replayed.
@@ -79,13 +79,13 @@ impl State {
         for device in devices {
             self.leave_seat(runner, device);
         }
-        self.put_sets(runner, Spots::new(), &[]);
+        self.put_sets(runner, Spots::new());
         self.put_standing(runner, None);
     }
 
     /// Takes one device of a runner off the shelves.
     pub(crate) fn leave_seat(&mut self, runner: RunnerKey, device: DeviceKey) {
-        self.put_seat(runner, device, Spots::new(), &[], &[]);
+        self.put_seat(runner, device, Spots::new(), &[]);
     }
 
     fn refresh_runner(&mut self, runner: RunnerKey) {
@@ -210,7 +210,7 @@ impl State {
         let (Some(row), Some(gpu)) = (self.runners.get(runner), self.devices.get(device)) else { return };
         let (Some(machine), Some(seat)) = (self.machines.get(row.machine), gpu.seat_on(runner)) else { return };
         if !row.is_open() || !gpu.depth.open {
-            return self.put_seat(runner, device, Spots::new(), &[], &[]);
+            return self.put_seat(runner, device, Spots::new(), &[]);
         }
         let mixed = self.is_mixed(row);
         let applies = |lens: &Lens| {
@@ -218,14 +218,13 @@ impl State {
         };
         let lenses = self.index.lenses.iter().enumerate().filter(|(_, lens)| applies(lens));
         let key = SpotKey { rank: gpu.depth.room, index: seat.seat.index, ordinal: row.ordinal, runner, device };
-        let spots: Spots = lenses.map(|(number, _)| (lens_number(number), key)).collect();
+        let reach = Reach::of_device(&gpu.depth, &host_depth(machine));
+        let spots: Spots = lenses.map(|(number, _)| Spot { lens: lens_number(number), key, reach }).collect();
         if spots.is_empty() && seat.victims.is_empty() && gpu.evictable_slots == 0 {
             return;
         }
-        let reach = Reach::of_device(&gpu.depth, &host_depth(machine));
-        let reaches: SmallVec<[Reach; 4]> = spots.iter().map(|_| reach).collect();
         let victims = self.victims_of(gpu, device, runner);
-        self.put_seat(runner, device, spots, &reaches, &victims);
+        self.put_seat(runner, device, spots, &victims);
     }
 
     fn victims_of(&self, gpu: &Device, device: DeviceKey, runner: RunnerKey) -> SmallVec<[(VictimKey, Gain); 2]> {
@@ -256,11 +255,11 @@ impl State {
         let devices = || row.devices.iter().filter_map(|key| self.devices.get(*key)).filter(|gpu| gpu.depth.open);
         let any_open = row.devices.is_empty() || devices().next().is_some();
         let Some(machine) = self.machines.get(row.machine).filter(|_| row.is_open()) else {
-            return self.put_sets(runner, Spots::new(), &[]);
+            return self.put_sets(runner, Spots::new());
         };
         let host = host_depth(machine);
         let mixed = self.is_mixed(row);
-        let (mut spots, mut reaches) = (Spots::new(), SmallVec::<[Reach; 4]>::new());
+        let mut spots = Spots::new();
         let mut sorted = SortedFor { has_mig: devices().any(Device::is_mig), kept: None };
         for (number, lens) in self.index.lenses.iter().enumerate() {
             if lens.is_of_devices() || (lens.names != Names::Any && !mixed) {
@@ -279,11 +278,10 @@ impl State {
             }
             let (rank, index, reach) = place_of(*lens, sorted, &host);
             let key = SpotKey { rank, index, ordinal: row.ordinal, runner, device: DeviceKey::default() };
-            spots.push((lens_number(number), key));
-            reaches.push(reach);
+            spots.push(Spot { lens: lens_number(number), key, reach });
         }
         let standing = row.standing.as_ref().map(|(_, standing, _)| *standing);
-        self.put_sets(runner, spots, &reaches);
+        self.put_sets(runner, spots);
         if any_open != (standing == Some(Standing::Open)) {
             self.refresh_standing(runner);
         }
@@ -324,14 +322,7 @@ impl State {
         }
     }
 
-    fn put_seat(
-        &mut self,
-        runner: RunnerKey,
-        device: DeviceKey,
-        spots: Spots,
-        reaches: &[Reach],
-        victims: &[(VictimKey, Gain)],
-    ) {
+    fn put_seat(&mut self, runner: RunnerKey, device: DeviceKey, spots: Spots, victims: &[(VictimKey, Gain)]) {
         let Some(class) = self.runners.get(runner).and_then(|row| row.standing.as_ref()).map(|(class, ..)| *class)
         else {
             return;
@@ -339,7 +330,7 @@ impl State {
         let Some(class) = self.index.classes.get_mut(crate::table::Key::row(class)) else { return };
         let seats = self.devices.get_mut(device).map(|row| &mut row.seats);
         let Some(seat) = seats.into_iter().flatten().find(|row| row.runner == runner) else { return };
-        put_spots(class, &seat.spots, &spots, reaches);
+        put_spots(class, &seat.spots, &spots);
         seat.spots = spots.into_iter().collect();
         for old in &seat.victims {
             if !victims.iter().any(|(key, _)| key == old) {
@@ -352,25 +343,30 @@ impl State {
         seat.victims = victims.iter().map(|(key, _)| *key).collect();
     }
 
-    fn put_sets(&mut self, runner: RunnerKey, spots: Spots, reaches: &[Reach]) {
+    fn put_sets(&mut self, runner: RunnerKey, spots: Spots) {
         let Some(row) = self.runners.get_mut(runner) else { return };
         let Some((class, ..)) = &row.standing else { return };
         let Some(class) = self.index.classes.get_mut(crate::table::Key::row(*class)) else { return };
-        put_spots(class, &row.spots, &spots, reaches);
+        put_spots(class, &row.spots, &spots);
         row.spots = spots;
     }
 }
 
-fn put_spots(class: &mut super::Class, before: &[(u8, SpotKey)], after: &[(u8, SpotKey)], reaches: &[Reach]) {
-    for (lens, key) in before {
-        if !after.contains(&(*lens, *key)) {
-            class.shelf_mut(*lens).remove(key);
+/// Most spots are as they were: a shelf is only looked at where something changed.
+fn put_spots(class: &mut super::Class, before: &[Spot], after: &[Spot]) {
+    for spot in before {
+        if !after.iter().any(|other| other.is_where(spot)) {
+            class.shelf_mut(spot.lens).remove(&spot.key);
         }
     }
-    for ((lens, key), reach) in after.iter().zip(reaches) {
-        let shelf = class.shelf_mut(*lens);
-        if !before.contains(&(*lens, *key)) || !shelf.replace(key, *reach) {
-            shelf.insert(*key, *reach);
+    for spot in after {
+        let there = before.iter().find(|other| other.is_where(spot));
+        if there == Some(spot) {
+            continue;
+        }
+        let shelf = class.shelf_mut(spot.lens);
+        if there.is_none() || !shelf.replace(&spot.key, spot.reach) {
+            shelf.insert(spot.key, spot.reach);
         }
     }
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::memory::{self, Watched};
 use crate::state::slot::Slot;
 use crate::state::work::QueueKey;
-use crate::table::{ModelKey, ShapeKey, SlotKey};
+use crate::table::{ModelKey, Row, ShapeKey, SlotKey};
 
 /// What a slot needs of the fleet, apart from whose it is. Work of one shape fits or waits together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -95,6 +95,31 @@ pub(crate) struct Model {
     /// What the slots of this revision were seen to use, and what is charged instead of what its entry says.
     #[serde(default)]
     pub(crate) memory: BTreeMap<GpuCount, Watched>,
+}
+
+impl Row<Arc<Shape>> for ShapeRow {
+    fn id(&self) -> Arc<Shape> {
+        self.shape.clone()
+    }
+}
+
+impl Row<ModelName> for Model {
+    fn id(&self) -> ModelName {
+        self.name.clone()
+    }
+
+    fn picture(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            spec: self.spec.clone(),
+            slots: BTreeSet::new(),
+            open: BTreeSet::new(),
+            waiting_leases: BTreeSet::new(),
+            waiting_jobs: BTreeSet::new(),
+            memory: self.memory.clone(),
+            ..*self
+        }
+    }
 }
 
 impl Model {

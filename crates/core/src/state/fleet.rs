@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::event::{RunnerTraits, Seat};
-use crate::index::{Depth, Profile, SpotKey, Standing, VictimKey};
+use crate::index::{Depth, Profile, Spot, Standing, VictimKey};
 use crate::ledger::Ledger;
 use crate::reason::Closed;
-use crate::table::{ClassKey, DeviceKey, MachineKey, RunnerKey, SlotKey, WorkloadKey};
+use crate::table::{ClassKey, DeviceKey, MachineKey, Row, RunnerKey, SlotKey, WorkloadKey};
 
 /// One machine and the account of its CPU and RAM.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,6 +30,12 @@ pub(crate) struct Machine {
     pub(crate) evictable_cpu: Millicores,
     #[serde(skip)]
     pub(crate) evictable_ram: Bytes,
+}
+
+impl Row<MachineId> for Machine {
+    fn id(&self) -> MachineId {
+        self.id.clone()
+    }
 }
 
 /// Whether a runner is heard of.
@@ -91,7 +97,13 @@ pub(crate) struct Runner {
     pub(crate) standing: Option<(ClassKey, Standing, Arc<Profile>)>,
     /// Where it stands on the shelves of its class, one key for each lens of several GPUs.
     #[serde(skip)]
-    pub(crate) spots: SmallVec<[(u8, SpotKey); 4]>,
+    pub(crate) spots: SmallVec<[Spot; 4]>,
+}
+
+impl Row<RunnerId> for Runner {
+    fn id(&self) -> RunnerId {
+        self.id.clone()
+    }
 }
 
 impl Runner {
@@ -111,7 +123,7 @@ pub(crate) struct SeatRow {
     pub(crate) runner: RunnerKey,
     pub(crate) seat: Seat,
     #[serde(skip)]
-    pub(crate) spots: Vec<(u8, SpotKey)>,
+    pub(crate) spots: Vec<Spot>,
     #[serde(skip)]
     pub(crate) victims: Vec<VictimKey>,
 }
@@ -145,6 +157,12 @@ pub(crate) struct Device {
     /// What it could give, as the index knows it.
     #[serde(skip)]
     pub(crate) depth: Depth,
+}
+
+impl Row<DeviceUuid> for Device {
+    fn id(&self) -> DeviceUuid {
+        self.uuid.clone()
+    }
 }
 
 impl Device {

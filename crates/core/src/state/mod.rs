@@ -27,6 +27,7 @@ pub(crate) use work::{Queue, QueueKey, Reservation, Workload};
 
 use crate::index::Index;
 use crate::settings::Settings;
+use crate::snapshot::Snapshot;
 use crate::table::{DeviceKey, Lookup, MachineKey, ModelKey, RunnerKey, ShapeKey, SlotKey, Table, WorkloadKey};
 
 /// Everything the core knows.
@@ -68,6 +69,8 @@ pub struct State {
     pub(crate) counters: Counters,
     /// Runners whose agents should ask again, once somebody wants to know.
     pub(crate) called: Option<Vec<RunnerId>>,
+    /// The snapshot that is being made: everything but rows, as it was when it was begun.
+    pub(crate) pictured: Option<Box<Snapshot>>,
 }
 
 /// How a slot is found: its own by id, a stray by its runner too.
@@ -121,6 +124,7 @@ impl State {
             agenda: Agenda::default(),
             counters: Counters::default(),
             called: None,
+            pictured: None,
         }
     }
 

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::reason::StopReason;
-use crate::state::OpenSlot;
-use crate::table::{DeviceKey, ModelKey, RunnerKey, WorkloadKey};
+use crate::state::{OpenSlot, SlotName};
+use crate::table::{DeviceKey, ModelKey, Row, RunnerKey, WorkloadKey};
 
 /// What a slot has on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +70,12 @@ pub(crate) struct Slot {
     /// Which of its timers are armed.
     pub(crate) armed: u8,
     pub(crate) failure: Option<berth_domain::FailureReason>,
+}
+
+impl Row<SlotName> for Slot {
+    fn id(&self) -> SlotName {
+        SlotName { id: self.id, stray_on: self.is_stray().then_some(self.runner) }
+    }
 }
 
 impl Slot {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::index::{Count, Ranked};
 use crate::reason::{Cause, WaitReason};
-use crate::table::{DeviceKey, ModelKey, RunnerKey, ShapeKey, SlotKey, WorkloadKey};
+use crate::table::{DeviceKey, ModelKey, Row, RunnerKey, ShapeKey, SlotKey, WorkloadKey};
 
 /// The order of waiting: priority, then age.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,6 +49,12 @@ pub(crate) struct Workload {
     /// Whether it could be placed if there were room.
     #[serde(skip)]
     pub(crate) eligible: bool,
+}
+
+impl Row<WorkloadId> for Workload {
+    fn id(&self) -> WorkloadId {
+        self.id
+    }
 }
 
 impl Workload {

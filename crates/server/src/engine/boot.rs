@@ -38,7 +38,7 @@ impl Recovery {
     /// Begins with a snapshot, or with nothing.
     pub fn begin(settings: Settings, snapshot: Option<&[u8]>) -> Result<Self, BootError> {
         let Some(bytes) = snapshot else { return Ok(Self { state: State::new(settings) }) };
-        let snapshot: Snapshot<'_> = serde_json::from_slice(bytes).map_err(BootError::Snapshot)?;
+        let snapshot: Snapshot = serde_json::from_slice(bytes).map_err(BootError::Snapshot)?;
         Ok(Self { state: State::restore(settings, snapshot)? })
     }
 
@@ -59,16 +59,5 @@ impl Recovery {
     pub fn finish(mut self) -> State {
         self.state.finish_replay();
         self.state
-    }
-
-    /// The state so far, as the bytes of a snapshot.
-    pub fn snapshot(&self, to: &mut dyn std::io::Write) -> std::io::Result<()> {
-        serde_json::to_writer(to, &self.state.snapshot()).map_err(std::io::Error::other)
-    }
-
-    /// The revision so far.
-    #[must_use]
-    pub fn revision(&self) -> Revision {
-        self.state.revision()
     }
 }

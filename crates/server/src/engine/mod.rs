@@ -5,7 +5,7 @@
 mod boot;
 mod record;
 
-use berth_core::{Answer, Command, Event, FleetChanges, Refusal, Report, State, WorkChanges, step};
+use berth_core::{Answer, Command, Event, FleetChanges, Refusal, Report, Snapshot, State, WorkChanges, step};
 use berth_domain::{Revision, Timestamp};
 
 pub use boot::{BootError, Recovery};
@@ -60,6 +60,16 @@ impl Engine {
     /// What else changed since this was last asked.
     pub fn take_fleet_changes(&mut self) -> FleetChanges {
         self.state.take_fleet_changes()
+    }
+
+    /// Begins a snapshot of the state as it is now.
+    pub fn begin_snapshot(&mut self) {
+        self.state.begin_snapshot();
+    }
+
+    /// Goes on with it by so many rows, and gives it away once it is whole.
+    pub fn continue_snapshot(&mut self, rows: usize) -> Option<Snapshot> {
+        self.state.continue_snapshot(rows)
     }
 
     /// The state, to look at.

@@ -52,7 +52,8 @@ pub(super) async fn submit(
         return Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "no workload came of it"));
     };
     let row = match app.deadline(wait.wait) {
-        Some(deadline) => wait_until(&app, workload, deadline, is_settled).await,
+        // In a box: few wait, and all would carry along what waiting takes.
+        Some(deadline) => Box::pin(wait_until(&app, workload, deadline, is_settled)).await,
         None => app.views.workload(workload),
     };
     let row = row.ok_or_else(|| Failure::unknown("workload", workload))?;
