@@ -100,6 +100,16 @@ impl Process {
         cpu_of(self.child.id())
     }
 
+    /// The CPU time that its present threads have used: exact, where [`Self::cpu`] counts in steps of 10 ms.
+    pub fn cpu_of_threads(&self) -> anyhow::Result<Duration> {
+        let mut nanos = 0;
+        for thread in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            let text = std::fs::read_to_string(thread?.path().join("schedstat"))?;
+            nanos += text.split_whitespace().next().context("no schedstat")?.parse::<u64>()?;
+        }
+        Ok(Duration::from_nanos(nanos))
+    }
+
     /// Its resident memory in MiB.
     pub fn resident_mib(&self) -> anyhow::Result<u64> {
         resident_mib_of(self.child.id())

@@ -34,38 +34,53 @@ impl Load {
 /// One request: method, path and body.
 pub type Request = (&'static str, String, Option<String>);
 
-/// Sends `requests`, in order, over so many warm connections. Every answer must be below 400, or it is an error.
-pub async fn run(address: SocketAddr, connections: usize, requests: Vec<Request>) -> anyhow::Result<Load> {
-    let requests = Arc::new(requests);
-    let next = Arc::new(AtomicUsize::new(0));
-    let mut open = Vec::with_capacity(connections);
-    for _ in 0..connections {
-        let mut connection = Connection::open(address).await?;
-        connection.send("GET", "/healthz", None).await?;
-        open.push(connection);
+/// Connections to one server that were used before.
+#[derive(Debug)]
+pub struct Warm(Vec<Connection>);
+
+impl Warm {
+    /// Opens so many and uses each once.
+    pub async fn open(address: SocketAddr, connections: usize) -> anyhow::Result<Self> {
+        let mut open = Vec::with_capacity(connections);
+        for _ in 0..connections {
+            let mut connection = Connection::open(address).await?;
+            connection.send("GET", "/healthz", None).await?;
+            open.push(connection);
+        }
+        Ok(Self(open))
     }
-    let begun = Instant::now();
-    let workers: Vec<_> = open
-        .into_iter()
-        .map(|mut connection| {
-            let (requests, next) = (requests.clone(), next.clone());
-            tokio::spawn(async move {
-                let mut latencies = Vec::new();
-                while let Some((method, path, body)) = requests.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let sent = Instant::now();
-                    let reply = connection.send(method, path, body.as_deref()).await?;
-                    latencies.push(sent.elapsed());
-                    anyhow::ensure!(reply.status < 400, "{} {}", reply.status, String::from_utf8_lossy(&reply.body));
-                }
-                Ok(latencies)
-            })
-        })
-        .collect();
+
+    /// Sends `requests`, in order, over all of them. Every answer must be below 400, or it is an error.
+    pub async fn send(&mut self, requests: Vec<Request>) -> anyhow::Result<Load> {
+        let requests = Arc::new(requests);
+        let next = Arc::new(AtomicUsize::new(0));
+        let begun = Instant::now();
+        let open = std::mem::take(&mut self.0).into_iter();
+        let workers: Vec<_> =
+            open.map(|connection| tokio::spawn(send_in_turn(connection, requests.clone(), next.clone()))).collect();
+        let mut latencies = Vec::new();
+        for worker in workers {
+            let (connection, took) = worker.await??;
+            latencies.extend(took);
+            self.0.push(connection);
+        }
+        let time = begun.elapsed();
+        latencies.sort_unstable();
+        Ok(Load { time, latencies })
+    }
+}
+
+async fn send_in_turn(
+    mut connection: Connection,
+    requests: Arc<Vec<Request>>,
+    next: Arc<AtomicUsize>,
+) -> anyhow::Result<(Connection, Vec<Duration>)> {
     let mut latencies = Vec::new();
-    for worker in workers {
-        latencies.extend(worker.await??);
+    while let Some((method, path, body)) = requests.get(next.fetch_add(1, Ordering::Relaxed)) {
+        let sent = Instant::now();
+        let reply = connection.send(method, path, body.as_deref()).await?;
+        latencies.push(sent.elapsed());
+        anyhow::ensure!(reply.status < 400, "{} {}", reply.status, String::from_utf8_lossy(&reply.body));
     }
-    let time = begun.elapsed();
-    latencies.sort_unstable();
-    Ok(Load { time, latencies })
+    Ok((connection, latencies))
 }

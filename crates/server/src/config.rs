@@ -143,7 +143,7 @@ pub struct JournalConfig {
 
 impl Default for JournalConfig {
     fn default() -> Self {
-        Self { segment: Bytes::mib(16), limit: Bytes::ZERO, spare: Bytes::mib(2), snapshot_after: Bytes::mib(32) }
+        Self { segment: Bytes::mib(16), limit: Bytes::ZERO, spare: Bytes::mib(2), snapshot_after: Bytes::mib(64) }
     }
 }
 
