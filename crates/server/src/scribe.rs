@@ -146,7 +146,7 @@ fn write_decision(verdict: &Verdict) {
         code = verdict.outcome.code(),
         runner = verdict.runner.as_ref().map(tracing::field::display),
         slot = verdict.slot.map(tracing::field::display),
-        evicts = verdict.evicts,
+        evicts = Some(verdict.evicts).filter(|evicts| *evicts > 0),
         examined = verdict.examined,
         revision = verdict.revision.get(),
         us = u64::try_from(verdict.duration.as_micros()).unwrap_or(u64::MAX),

@@ -5,7 +5,7 @@ use axum::extract::{FromRequestParts, OriginalUri, State};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use berth_core::{Answer, Command, Refusal};
+use berth_core::{Answer, Command, Refusal, State as Core};
 use berth_domain::{IdempotencyKey, WorkloadId, WorkloadState};
 use berth_wire as wire;
 use berth_wire::{CompleteRequest, HeartbeatRequest, Invalid, SubmitRequest, WaitQuery, WorkloadFilter};
@@ -45,21 +45,27 @@ pub(super) async fn submit(
     let submission = request.into_submission(key)?;
     let model = submission.model.clone();
     let command = Command::Submit { workload: WorkloadId::new(Uuid::now_v7()), submission };
-    let answer = app.writer.carry_out(command).await?.map_err(refuse_submission);
+    let views = app.views.clone();
+    // Where it was just published it is at hand.
+    let look = move |_: &Core, answer: Result<Answer, Refusal>| {
+        let Answer::Submitted { workload, repeated } = answer? else { return Ok(None) };
+        Ok(Some((workload, repeated, views.workload(workload).map(|row| views.with_slot(row)))))
+    };
+    let answer = app.writer.carry_out_and_read(command, look).await?.map_err(refuse_submission);
     app.record_if_admin(&caller, "submit", &model, &answer);
-    let answer = answer?;
-    let Answer::Submitted { workload, repeated } = answer else {
+    let Some((workload, repeated, mut seen)) = answer? else {
         return Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "no workload came of it"));
     };
-    let row = match app.deadline(wait.wait) {
+    if let Some(deadline) = app.deadline(wait.wait) {
         // In a box: few wait, and all would carry along what waiting takes.
-        Some(deadline) => Box::pin(wait_until(&app, workload, deadline, is_settled)).await,
-        None => app.views.workload(workload),
-    };
-    let row = row.ok_or_else(|| Failure::unknown("workload", workload))?;
+        let row = Box::pin(wait_until(&app, workload, deadline, is_settled)).await;
+        seen = row.map(|row| app.views.with_slot(row));
+    }
+    let (row, slot) = seen.ok_or_else(|| Failure::unknown("workload", workload))?;
     let status = if repeated { StatusCode::OK } else { StatusCode::CREATED };
     let place = format!("/api/v1/workloads/{workload}");
-    Ok((status, [(header::LOCATION, place)], Json(shown(&app, &row))).into_response())
+    let workload = present::workload(&row.view, row.revision, slot.as_deref());
+    Ok((status, [(header::LOCATION, place)], Json(workload)).into_response())
 }
 
 /// A refusal that is the request's fault names its field.

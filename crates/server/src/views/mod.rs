@@ -196,6 +196,13 @@ impl Views {
         self.workloads.get(&id).map(|row| row.clone())
     }
 
+    /// A workload, and the slot that it has.
+    #[must_use]
+    pub fn with_slot(&self, row: WorkloadRow) -> (WorkloadRow, Option<Arc<SlotView>>) {
+        let slot = row.view.slot.and_then(|slot| self.slot(slot));
+        (row, slot)
+    }
+
     /// All workloads, in the order of their submission.
     #[must_use]
     pub fn workloads(&self) -> Vec<WorkloadRow> {
