@@ -231,7 +231,7 @@ impl<K: Key, I: Hash + Eq + Clone, V: Row<I>> Table<K, I, V> {
         left.start = part.end;
         let more = most - part.len();
         for row in part {
-            let as_it_is = || Some(as_kept(&self.rows, &self.by_id, K::at(row), &picture)?);
+            let as_it_is = || as_kept(&self.rows, &self.by_id, K::at(row), &picture);
             let as_it_was = ahead.remove(&row).unwrap_or_else(as_it_is);
             copied.extend(as_it_was.map(|(id, value)| (K::at(row), id, value)));
         }

@@ -59,7 +59,16 @@ pub enum Unavailable {
     Stopping,
 }
 
-type Then = Box<dyn FnOnce(&State, Result<Result<Answer, Refusal>, Unavailable>) + Send>;
+/// What there is right after a batch: all of it durable and published.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment<'a> {
+    /// What the core knows.
+    pub state: &'a State,
+    /// What others read.
+    pub views: &'a Views,
+}
+
+type Then = Box<dyn FnOnce(Moment<'_>, Result<Result<Answer, Refusal>, Unavailable>) + Send>;
 
 /// What is asked of the writer: a command, or only a look at the state. `then` runs once everything is durable.
 struct Ask {
@@ -101,7 +110,7 @@ impl Writer {
         self.carry_out_and_read(command, |_, answer| answer)
     }
 
-    /// Carries out a command, in the same way, and looks at the state right after its batch.
+    /// Carries out a command, in the same way, and looks at what there is right after its batch.
     pub fn carry_out_and_read<T, L>(
         &self,
         command: Command,
@@ -109,12 +118,12 @@ impl Writer {
     ) -> impl Future<Output = Result<T, Unavailable>> + use<T, L>
     where
         T: Send + 'static,
-        L: FnOnce(&State, Result<Answer, Refusal>) -> T + Send + 'static,
+        L: FnOnce(Moment<'_>, Result<Answer, Refusal>) -> T + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let then: Then = Box::new(move |state, answer| {
+        let then: Then = Box::new(move |moment, answer| {
             // Whoever asked may have gone: that is no reason to stop.
-            drop(reply.send(answer.map(|answer| look(state, answer))));
+            drop(reply.send(answer.map(|answer| look(moment, answer))));
         });
         let in_line = self.stand_in_line(Ask { command: Some(command), then, fleet: false });
         async move {
@@ -129,7 +138,7 @@ impl Writer {
         look: impl FnOnce(&State) -> T + Send + 'static,
     ) -> Result<T, Unavailable> {
         let (reply, answer) = oneshot::channel();
-        let then: Then = Box::new(move |state, _| drop(reply.send(look(state))));
+        let then: Then = Box::new(move |moment, _| drop(reply.send(look(moment.state))));
         self.stand_in_line(Ask { command: None, then, fleet: false })?;
         answer.await.map_err(|_| Unavailable::Stopping)
     }
@@ -321,8 +330,9 @@ impl<J: Journal> Desk<J> {
         if fleet {
             self.publish_fleet();
         }
+        let moment = Moment { state: self.engine.state(), views: &self.views };
         for (answer, then) in answers {
-            then(self.engine.state(), answer);
+            then(moment, answer);
         }
         Ok(())
     }

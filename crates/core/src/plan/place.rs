@@ -229,8 +229,8 @@ impl Search<'_> {
     fn device_rank(&self, device: DeviceKey) -> u64 {
         let Some(row) = self.state.devices.get(device) else { return u64::MAX };
         match self.demand.shape.placement {
-            Placement::Spread => u64::from(row.ledger.claimed_share()),
-            Placement::Pack => row.ledger.room().get(),
+            Placement::Spread => u64::from(row.depth.share),
+            Placement::Pack => row.depth.room,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use berth_core::{Answer, Command, Refusal, State as Core};
+use berth_core::{Answer, Command, Refusal};
 use berth_domain::{DesiredSlot, DeviceUuid, Incarnation, Revision, RunnerId};
 use berth_wire as wire;
 use berth_wire::{DesiredQuery, ReportRequest};
@@ -15,7 +15,7 @@ use super::problem::Failure;
 use crate::clock;
 use crate::requests::Due;
 use crate::views::{Aside, LastReport};
-use crate::writer::Unavailable;
+use crate::writer::{Moment, Unavailable};
 
 /// Report what a runner has
 ///
@@ -34,7 +34,8 @@ pub(super) async fn report(
     let aside = Arc::new(aside(&request));
     let report = Arc::new(request.into_report(runner.clone())?);
     let command = Command::Report(Box::new((*report).clone()));
-    let (answer, revision) = app.writer.carry_out_and_read(command, |state, answer| (answer, state.revision())).await?;
+    let (answer, revision) =
+        app.writer.carry_out_and_read(command, |moment, answer| (answer, moment.state.revision())).await?;
     let Answer::Reported { incarnation } = answer? else { return Err(Unavailable::Stopping.into()) };
     app.views.note_report(runner, LastReport { received: clock::now(), report, aside });
     let cluster_id = app.views.cluster().ok_or(Unavailable::Stopping)?;
@@ -113,7 +114,7 @@ impl Poll {
     async fn ask(&self, app: &App) -> Result<Wish, Failure> {
         let command = Command::Poll { runner: self.runner.clone(), incarnation: self.incarnation };
         let runner = self.runner.clone();
-        let look = move |state: &Core, answer: Result<Answer, Refusal>| {
+        let look = move |Moment { state, .. }: Moment<'_>, answer: Result<Answer, Refusal>| {
             answer?;
             let revision = state.runner(&runner).map(|view| view.desired).unwrap_or_default();
             Ok::<Wish, Refusal>(Wish { revision, slots: state.desired(&runner) })

@@ -5,7 +5,7 @@ use axum::extract::{FromRequestParts, OriginalUri, State};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use berth_core::{Answer, Command, Refusal, State as Core};
+use berth_core::{Answer, Command, Refusal};
 use berth_domain::{IdempotencyKey, WorkloadId, WorkloadState};
 use berth_wire as wire;
 use berth_wire::{CompleteRequest, HeartbeatRequest, Invalid, SubmitRequest, WaitQuery, WorkloadFilter};
@@ -20,6 +20,7 @@ use crate::present;
 use crate::trust::Caller;
 use crate::views::WorkloadRow;
 use crate::views::history::Wanted;
+use crate::writer::Moment;
 
 const KEY_HEADER: &str = "idempotency-key";
 
@@ -45,9 +46,8 @@ pub(super) async fn submit(
     let submission = request.into_submission(key)?;
     let model = submission.model.clone();
     let command = Command::Submit { workload: WorkloadId::new(Uuid::now_v7()), submission };
-    let views = app.views.clone();
     // Where it was just published it is at hand.
-    let look = move |_: &Core, answer: Result<Answer, Refusal>| {
+    let look = |Moment { views, .. }: Moment<'_>, answer: Result<Answer, Refusal>| {
         let Answer::Submitted { workload, repeated } = answer? else { return Ok(None) };
         Ok(Some((workload, repeated, views.workload(workload).map(|row| views.with_slot(row)))))
     };
