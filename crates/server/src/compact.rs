@@ -75,34 +75,25 @@ impl Keeper {
     }
 
     /// Writes a snapshot down and removes what it stands for. If that fails, the journal is as good as before.
-    fn keep(&mut self, snapshot: Snapshot) -> Result<u64, CompactError> {
+    fn keep(&mut self, snapshot: Snapshot) -> Result<usize, CompactError> {
         let revision = snapshot.revision();
         let mut size = 0;
-        self.compactor.install(revision, |to| {
-            let mut to = BufWriter::with_capacity(BUFFER, Counted { to, bytes: &mut size });
+        let write = move |to: &mut dyn Write| {
+            let mut to = BufWriter::with_capacity(BUFFER, to);
             serde_json::to_writer(&mut to, &snapshot)?;
             to.flush()
-        })?;
+        };
+        // Nobody reads it before the next start: what it stands for may only go if it can be read.
+        let prove = |bytes: &[u8]| {
+            size = bytes.len();
+            match serde_json::from_slice::<Snapshot>(bytes)?.revision() {
+                read if read == revision => Ok(()),
+                read => Err(std::io::Error::other(format!("it says that it is of revision {read}"))),
+            }
+        };
+        self.compactor.install(revision, write, prove)?;
         self.last = revision;
-        drop(snapshot);
         self.compactor.remove(Keep::NewestTwo)?;
         Ok(size)
-    }
-}
-
-struct Counted<'a> {
-    to: &'a mut dyn Write,
-    bytes: &'a mut u64,
-}
-
-impl Write for Counted<'_> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let written = self.to.write(bytes)?;
-        *self.bytes += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.to.flush()
     }
 }

@@ -1,7 +1,7 @@
 //! Making the journal shorter, beside the writer.
 //!
-//! The order of steps makes every crash harmless: a snapshot gets its name when it is durable and was read back; only
-//! then may what it replaces go, and what is gone in part is never needed again.
+//! The order of steps makes every crash harmless: a snapshot gets its name when it is durable, was read back and can be
+//! used; only then may what it replaces go, and what is gone in part is never needed again.
 
 use std::{io, sync::Arc};
 
@@ -61,6 +61,14 @@ pub enum CompactError {
         /// What the caller or the disk said.
         source: io::Error,
     },
+    /// What was read back is not what the caller can use.
+    #[error("the snapshot of revision {revision} was written and cannot be used: {source}")]
+    Unproven {
+        /// The snapshot's revision.
+        revision: Revision,
+        /// What the caller said.
+        source: io::Error,
+    },
     /// Something could not be read or trusted.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -90,15 +98,16 @@ impl<D: Disk> Compactor<D> {
     }
 
     /// Writes the state after a revision, which must be the end of a durable record; the ends of complete segments are
-    /// the ones that free most.
+    /// the ones that free most. `prove` sees what was read back from the disk: a snapshot that it refuses does not count.
     ///
     /// # Errors
     ///
-    /// There is no such record, or the snapshot could not be written and read back. Then it is not there.
+    /// There is no such record, or the snapshot could not be written, read back and proven. Then it is not there.
     pub fn install(
         &mut self,
         revision: Revision,
         write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
+        prove: impl FnOnce(&[u8]) -> io::Result<()>,
     ) -> Result<(), CompactError> {
         if !self.is_boundary(revision)? {
             return Err(CompactError::NotABoundary(revision));
@@ -111,7 +120,8 @@ impl<D: Disk> Compactor<D> {
         let written = write(&mut writer)
             .and_then(|()| writer.finish(revision))
             .map_err(|source| CompactError::Payload { revision, source })
-            .and_then(|()| Ok(snapshot::read_file(disk, &unfinished, revision).map(drop)?));
+            .and_then(|()| Ok(snapshot::read_file(disk, &unfinished, revision)?))
+            .and_then(|read| prove(&read.payload).map_err(|source| CompactError::Unproven { revision, source }));
         if let Err(error) = written {
             // What is left is removed at the next start, or written over before.
             let _ = disk.remove(&unfinished);

@@ -180,7 +180,7 @@ fn compacted(keep: Keep) -> (SimDisk, Vec<Record>) {
     let (disk, records) = journal(&[3000, 3000, 3000, 3000, 3000]);
     let mut compactor = open_on(&disk).unwrap().compactor;
     for (revision, count) in [(2, 2), (4, 4)] {
-        compactor.install(Revision::new(revision), |out| out.write_all(&state(&records[..count]))).unwrap();
+        compactor.install(Revision::new(revision), |out| out.write_all(&state(&records[..count])), |_| Ok(())).unwrap();
     }
     compactor.remove(keep).unwrap();
     (disk, records)
@@ -199,7 +199,7 @@ fn s2_a_damaged_snapshot_is_passed_over_while_the_one_before_it_is_kept() {
     // It does not count when the next is made: what the good one needs stays.
     let mut compactor = opened.compactor;
     assert_eq!(compactor.remove(Keep::NewestTwo).unwrap().segments, 0);
-    compactor.install(Revision::new(5), |out| out.write_all(&state(&records))).unwrap();
+    compactor.install(Revision::new(5), |out| out.write_all(&state(&records)), |_| Ok(())).unwrap();
     let removed = compactor.remove(Keep::NewestTwo).unwrap();
     assert_eq!((removed.snapshots, removed.segments), (1, 0));
     assert_eq!(read(&disk), records);
@@ -285,7 +285,7 @@ fn s2_a_snapshot_that_no_record_ends_at_is_refused() {
     let disk = SimDisk::new();
     let Opened { mut journal, mut compactor, .. } = open_on(&disk).unwrap();
     journal.append(Epoch::new(1), Revision::new(0), &refs(&[record(3, 10, 0), record(5, 10, 0)])).unwrap();
-    compactor.install(Revision::new(3), |out| out.write_all(b"state")).unwrap();
+    compactor.install(Revision::new(3), |out| out.write_all(b"state"), |_| Ok(())).unwrap();
     disk.tamper(&snapshot(3), |bytes| {
         bytes[16] = 4;
         let checksum = crc32fast::hash(&bytes[..60]);

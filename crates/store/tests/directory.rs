@@ -73,7 +73,7 @@ fn a_journal_is_made_shorter_while_it_is_written() {
             for ended in iter::from_fn(|| Some(done.load(Ordering::Acquire))) {
                 if let Some(last) = compactor.sealed().last().map(|segment| segment.last) {
                     // The state of this test is the number of records.
-                    compactor.install(last, |out| out.write_all(&last.get().to_le_bytes())).unwrap();
+                    compactor.install(last, |out| out.write_all(&last.get().to_le_bytes()), |_| Ok(())).unwrap();
                     removed += compactor.remove(Keep::NewestTwo).unwrap().segments;
                 }
                 if ended {
@@ -105,11 +105,17 @@ fn a_snapshot_may_only_be_where_a_durable_record_ends() {
     let records = [3, 5].map(|last| RecordRef { last: Revision::new(last), payload: b"several events" });
     journal.append(Epoch::new(1), Revision::new(0), &records).unwrap();
     for wrong in [0, 1, 4, 6] {
-        let error = compactor.install(Revision::new(wrong), |_| Ok(())).unwrap_err();
+        let error = compactor.install(Revision::new(wrong), |_| Ok(()), |_| Ok(())).unwrap_err();
         assert!(error.to_string().contains(&format!("revision {wrong}")), "{error}");
     }
-    compactor.install(Revision::new(3), |out| out.write_all(b"state after three")).unwrap();
-    let failed = compactor.install(Revision::new(5), |_| Err(std::io::ErrorKind::InvalidData.into()));
+    compactor.install(Revision::new(3), |out| out.write_all(b"state after three"), |_| Ok(())).unwrap();
+    let refused = |bytes: &[u8]| match bytes {
+        b"state after five" => Err(std::io::Error::other("nobody can read that")),
+        other => panic!("{other:?} was never written"),
+    };
+    let unproven = compactor.install(Revision::new(5), |out| out.write_all(b"state after five"), refused);
+    assert!(unproven.unwrap_err().to_string().contains("nobody can read that"));
+    let failed = compactor.install(Revision::new(5), |_| Err(std::io::ErrorKind::InvalidData.into()), |_| Ok(()));
     assert!(failed.is_err());
     drop((journal, compactor));
     let opened = berth_store::open(directory.path(), Options::default()).unwrap();

@@ -49,7 +49,7 @@ proptest! {
                     kept.extend(batch);
                 }
                 Act::Compact(keep) => {
-                    compactor.install(journal.revision(), |out| out.write_all(&state(&kept))).ok();
+                    compactor.install(journal.revision(), |out| out.write_all(&state(&kept)), |_| Ok(())).ok();
                     compactor.remove(keep).unwrap();
                 }
                 Act::Reopen => {

@@ -113,7 +113,7 @@ fn s2_at_its_limit_a_journal_takes_only_what_may_use_the_spare_until_it_is_made_
     assert!(matches!(journal.reserve(300 << 20, true).unwrap_err(), NoRoom::TooLarge { .. }));
 
     let last = compactor.sealed().last().unwrap().last;
-    compactor.install(last, |out| out.write_all(b"state")).unwrap();
+    compactor.install(last, |out| out.write_all(b"state"), |_| Ok(())).unwrap();
     assert_eq!(compactor.remove(Keep::NewestTwo).unwrap().segments, 0);
     assert!(compactor.remove(Keep::Newest).unwrap().segments > 2);
     journal.reserve(1000, false).unwrap();

@@ -142,7 +142,7 @@ pub(crate) fn live(disk: &SimDisk) -> Story {
             }
             Act::SnapshotNow => {
                 let all = &story.acknowledged;
-                let done = compactor.install(journal.revision(), |out| out.write_all(&state(all)));
+                let done = compactor.install(journal.revision(), |out| out.write_all(&state(all)), |_| Ok(()));
                 story.not_compacted += usize::from(done.is_err());
                 Ok(())
             }
@@ -200,7 +200,7 @@ fn is_off(error: &NoRoom) -> bool {
 fn compact(compactor: &mut Compactor<SimDisk>, story: &Story, keep: Keep) -> Result<(), CompactError> {
     let Some(last) = compactor.sealed().last().map(|segment| segment.last) else { return Ok(()) };
     let count = story.acknowledged.partition_point(|record| record.last <= last);
-    compactor.install(last, |out| out.write_all(&state(&story.acknowledged[..count])))?;
+    compactor.install(last, |out| out.write_all(&state(&story.acknowledged[..count])), |_| Ok(()))?;
     compactor.remove(keep)?;
     Ok(())
 }
