@@ -44,8 +44,8 @@ pub fn init(config: &LogConfig) -> Result<LogLevel, String> {
     Ok(LogLevel { handle: Some(handle) })
 }
 
-/// Writes one field without colour. The subscriber's own way goes through a painter for each, which takes longer than
-/// the rest of the line.
+/// Writes one field without colour. The subscriber's own way asks a painter for each part of each field even then: a
+/// third of what a line costs.
 fn write_field(to: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
     match field.name() {
         "message" => write!(Harmless(to), "{value:?}"),
