@@ -38,8 +38,7 @@ pub fn run_if_child() -> anyhow::Result<()> {
         .flag("limits.burst", "burst", Some("1000000".into()))
         .environment(std::env::vars())
         .load()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
+    berth_server::runtime()?.block_on(async {
         match role.as_str() {
             "null" => null::serve(&config).await,
             _ => berth(config).await,

@@ -71,8 +71,7 @@ impl ConfigArgs {
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let config = args.config.load()?;
     let log_level = logging::init(&config.log).map_err(anyhow::Error::msg)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
+    berth_server::runtime()?.block_on(async {
         // Whoever is told that the server serves may tell it to stop.
         let stop = StopSignals::listen()?;
         let data_dir = config.server.data_dir.display().to_string();

@@ -39,4 +39,4 @@ pub mod trust;
 pub mod views;
 pub mod writer;
 
-pub use run::{RunError, Server};
+pub use run::{RunError, Server, runtime};

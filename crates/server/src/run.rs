@@ -87,6 +87,14 @@ impl std::fmt::Debug for Server {
     }
 }
 
+/// What a server runs on. The writer has a thread of its own, and everybody waits for it: it gets a core, and requests
+/// are served on the others.
+pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let workers = cores.saturating_sub(1).max(1);
+    tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()
+}
+
 impl Server {
     /// Starts a server. `fatal` is called when an append fails and must not return to business.
     pub async fn start(
