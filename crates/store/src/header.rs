@@ -14,7 +14,7 @@ use berth_domain::Revision;
 /// How long a header is.
 pub(crate) const HEADER: usize = 64;
 /// The format that this code writes, and the newest that it reads.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 /// What kind of file it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl Header {
         }
         match u32_at(bytes, 8) {
             0 => return Err(HeaderError::Damaged),
-            FORMAT => {}
+            1..=FORMAT => {}
             newer => return Err(HeaderError::Newer(newer)),
         }
         Ok(Self { revision: Revision::new(u64_at(bytes, 16)), number: u64_at(bytes, 24), checksum: u32_at(bytes, 32) })
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn s3_a_newer_format_is_told_from_damage() {
         let header = Header { revision: Revision::new(7), number: 0, checksum: 0 };
-        let bytes = header.encode_format(Kind::Snapshot, 2);
-        assert_eq!(Header::decode(Kind::Snapshot, &bytes), Err(HeaderError::Newer(2)));
+        let bytes = header.encode_format(Kind::Snapshot, FORMAT + 1);
+        assert_eq!(Header::decode(Kind::Snapshot, &bytes), Err(HeaderError::Newer(FORMAT + 1)));
     }
 }

@@ -104,7 +104,7 @@ fn s3_a_newer_format_is_refused() {
     std::fs::write(&file, &newer).unwrap();
     let refused = server.try_restart().unwrap_err();
     assert!(!refused.status.success());
-    assert!(refused.log.contains("format 2") && refused.log.contains("upgrade"), "{}", refused.log);
+    assert!(refused.log.contains("format 3") && refused.log.contains("upgrade"), "{}", refused.log);
     assert_eq!(std::fs::read(&file).unwrap(), newer);
     std::fs::write(&file, &whole).unwrap();
     server.restart();
