@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use berth_core::{Answer, Command, Event, Settings, State, Step, step};
 use berth_domain::{
-    Attempt, BootId, Bytes, ClusterId, DesiredAction, DesiredSlot, DeviceUuid, Evidence, GpuHealth, GpuName, GpuReport,
-    HostReport, Incarnation, MachineId, Millicores, ModelName, ModelSpec, PoolName, ReasonText, ReportedMemory,
-    ReportedState, RunnerId, RunnerReport, RuntimeName, Sequence, SlotId, SlotReport, Span, Submission, Timestamp,
-    WorkloadId,
+    Attempt, BootId, Bytes, ClusterId, DesiredSlot, DeviceUuid, GpuHealth, GpuName, GpuReport, HostReport, Incarnation,
+    MachineId, Millicores, ModelName, ModelSpec, PoolName, ReasonText, ReportedMemory, ReportedState, RunnerId,
+    RunnerReport, RuntimeKind, RuntimeName, Sequence, SlotId, SlotReport, Span, Submission, Timestamp, WorkloadId,
 };
 use uuid::Uuid;
 
@@ -382,7 +381,7 @@ fn registration(number: usize, hardware: Hardware) -> RunnerReport {
         address: known(ReasonText::new(format!("10.{}.{}.1:7000", number / 256, number % 256))),
         pool: known(PoolName::new(hardware.pool)),
         labels: BTreeMap::new(),
-        runtimes: vec![known(RuntimeName::new(RUNTIME))],
+        runtimes: BTreeMap::from([(known(RuntimeName::new(RUNTIME)), RuntimeKind::Both)]),
         host: hardware.host,
         gpus: (0..hardware.gpus).map(gpu).collect(),
         slots: Vec::new(),
@@ -390,13 +389,13 @@ fn registration(number: usize, hardware: Hardware) -> RunnerReport {
 }
 
 fn slot_report(desired: &DesiredSlot) -> SlotReport {
-    let run = desired.action == DesiredAction::Run;
+    let run = desired.should_run();
     let memory = desired.gpus.iter().filter(|_| run);
     SlotReport {
         id: desired.id,
         generation: desired.generation,
-        model: Some(desired.model.clone()),
-        state: if run { ReportedState::Ready } else { ReportedState::Gone(Evidence::COMPLETE) },
+        model: desired.run_spec().map(|spec| spec.model.clone()),
+        state: if run { ReportedState::Ready } else { ReportedState::STOPPED },
         endpoint: None,
         claims: Vec::new(),
         memory: memory

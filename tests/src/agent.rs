@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use berth_core::State;
 use berth_domain::{
     Bytes, DesiredAction, DesiredSlot, Evidence, FailureReason, Generation, GpuReport, Incarnation, ReportedClaim,
-    ReportedMemory, ReportedState, RunnerReport, Sequence, SlotId, SlotReport,
+    ReportedMemory, ReportedState, RunnerReport, RuntimeKind, Sequence, SlotEnd, SlotId, SlotReport,
 };
 
 use crate::names::{self, name};
@@ -24,13 +24,15 @@ pub struct Process {
     pub beyond: Bytes,
     /// The agent has lost its record; the process runs on.
     pub lost: bool,
+    /// The server asks about it, and the agent, which lost its record, cannot tell.
+    pub sought: bool,
 }
 
 impl Process {
     /// Whether it has memory: everything does but what is gone or was never started.
     #[must_use]
     pub fn has_memory(&self) -> bool {
-        !matches!(self.state, ReportedState::Gone(_) | ReportedState::Refused)
+        !self.state.is_over()
     }
 
     fn used(&self, claim: &ReportedClaim) -> Bytes {
@@ -93,20 +95,31 @@ impl Agent {
 
     fn follow(&mut self, slot: &DesiredSlot) {
         let known = self.processes.get_mut(&slot.id).filter(|process| process.generation == slot.generation);
-        let next = match (slot.action, known) {
+        let next = match (&slot.action, known) {
+            (DesiredAction::Account, Some(process)) => {
+                process.sought = process.lost;
+                return;
+            }
             (_, Some(process)) if process.lost => return,
-            (DesiredAction::Run, None) => ReportedState::Starting,
+            (DesiredAction::Run(_), None) => ReportedState::Starting,
             // It never heard of it, so it runs nowhere.
-            (DesiredAction::Stop, None) => ReportedState::Gone(Evidence::COMPLETE),
-            (DesiredAction::Run, Some(process)) => match process.state {
+            (DesiredAction::Stop, None) => ReportedState::STOPPED,
+            (DesiredAction::Account, None) => {
+                ReportedState::Gone { why: SlotEnd::NoTrace, evidence: Evidence::COMPLETE }
+            }
+            (DesiredAction::Run(_), Some(process)) => match process.state {
                 ReportedState::Starting => ReportedState::Ready,
                 _ => return,
             },
             (DesiredAction::Stop, Some(process)) => match process.state {
-                ReportedState::Stopping | ReportedState::Failed(_) | ReportedState::Exited { .. } => {
-                    ReportedState::Gone(Evidence::COMPLETE)
+                ReportedState::Failed(why) => {
+                    ReportedState::Gone { why: SlotEnd::Failed(why), evidence: Evidence::COMPLETE }
                 }
-                ReportedState::Gone(_) => ReportedState::Gone(Evidence::COMPLETE),
+                ReportedState::Exited { code } => {
+                    ReportedState::Gone { why: SlotEnd::Exited(code), evidence: Evidence::COMPLETE }
+                }
+                ReportedState::Gone { why, .. } => ReportedState::Gone { why, evidence: Evidence::COMPLETE },
+                ReportedState::Stopping => ReportedState::STOPPED,
                 ReportedState::Refused => return,
                 _ => ReportedState::Stopping,
             },
@@ -118,6 +131,7 @@ impl Agent {
             claims: claims.collect(),
             beyond: Bytes::ZERO,
             lost: false,
+            sought: false,
         };
         match self.processes.get_mut(&slot.id).filter(|process| process.generation == slot.generation) {
             Some(process) => process.state = next.clone(),
@@ -131,7 +145,7 @@ impl Agent {
     pub fn refuse(&mut self, state: &State) {
         for slot in state.desired(&names::runner(self.number)) {
             let new = self.processes.get(&slot.id).is_none_or(|known| known.generation != slot.generation);
-            if slot.action == DesiredAction::Run && new {
+            if slot.should_run() && new {
                 self.follow(&slot);
                 self.put(slot.id, ReportedState::Refused);
             }
@@ -170,9 +184,9 @@ impl Agent {
     pub fn report(&mut self, machine: &Machine, uses: impl Fn(&berth_domain::DeviceUuid) -> Bytes) -> RunnerReport {
         self.sequence += 1;
         let cluster = if self.foreign_cluster { names::other_cluster() } else { names::cluster() };
-        let mut runtimes = vec![name("vllm")];
+        let mut runtimes = BTreeMap::from([(name("vllm"), RuntimeKind::Both)]);
         if self.runner.both_runtimes {
-            runtimes.push(name("llama"));
+            runtimes.insert(name("llama"), self.runner.second_runtime);
         }
         let report = RunnerReport {
             runner: names::runner(self.number),
@@ -191,7 +205,7 @@ impl Agent {
             slots: self
                 .processes
                 .iter()
-                .filter(|(_, process)| !process.lost)
+                .filter(|(_, process)| !process.lost || process.sought)
                 .map(|(id, p)| self.slot(*id, p))
                 .collect(),
         };
@@ -225,12 +239,16 @@ impl Agent {
             used: process.used(claim),
             peak: process.used(claim),
         };
-        let told = !self.blind && process.has_memory();
+        let told = !self.blind && process.has_memory() && !process.lost;
+        let state = match process.lost {
+            true => ReportedState::Unknown { why: name("its record was lost") },
+            false => process.state.clone(),
+        };
         SlotReport {
             id,
             generation: process.generation,
             model: None,
-            state: process.state.clone(),
+            state,
             endpoint: (process.state == ReportedState::Ready).then(|| name("http://here")),
             claims: process.claims.clone(),
             memory: if told { process.claims.iter().map(memory).collect() } else { Vec::new() },

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use berth_core::view::{DeviceView, HostView, RunnerView};
-use berth_core::{Admission, Closed, Liveness, Phase, State};
-use berth_domain::{Bytes, DeviceUuid, GpuCount, GpuMemory, MachineId, ModelSpec, RunnerId, SlotId};
+use berth_core::view::{DeviceView, HostView, ReservationView, RunnerView};
+use berth_core::{Admission, Closed, Liveness, Phase, ReservedFor, State};
+use berth_domain::{
+    Bytes, DeviceUuid, GpuCount, GpuMemory, MachineId, ModelSpec, Priority, RunnerId, SlotId, Span, Timestamp,
+    WorkloadKind,
+};
 
 use crate::reference::{Reference, Slot};
 
@@ -15,6 +18,9 @@ pub struct Board<'a> {
     runners: Vec<RunnerView>,
     hosts: BTreeMap<MachineId, HostView>,
     tolerance: Bytes,
+    reservations: Vec<ReservationView>,
+    now: Timestamp,
+    backfill_after: Span,
 }
 
 /// When the memory must be there.
@@ -31,8 +37,16 @@ pub enum When<'a> {
 pub struct Asks<'a> {
     /// The model.
     pub spec: &'a ModelSpec,
-    /// Devices that are kept for the one who asks.
-    pub reserved: &'a [DeviceUuid],
+    /// Who that is, to reservations.
+    pub owner: &'a ReservedFor,
+    /// Their priority.
+    pub priority: Priority,
+    /// The kind of work.
+    pub kind: WorkloadKind,
+    /// How long a job runs at most.
+    pub max_run: Option<Span>,
+    /// How many slots of the model serve or will.
+    pub live: u32,
     /// A runner to pass over.
     pub avoid: Option<&'a RunnerId>,
 }
@@ -79,7 +93,39 @@ impl<'a> Board<'a> {
             runners: state.runners(),
             hosts: state.hosts().into_iter().map(|host| (host.machine.clone(), host)).collect(),
             tolerance: state.settings().exclusive_tolerance,
+            reservations: state.reservations(),
+            now: state.now(),
+            backfill_after: state.settings().backfill_after,
         }
+    }
+
+    /// Whether what is kept free is free for the one who asks: it is theirs, or a lower priority's, or they can leave in
+    /// time.
+    fn passes(&self, row: &ReservationView, asks: Asks<'_>) -> bool {
+        let needed = asks.spec.replicas.pinned || asks.live < asks.spec.replicas.min;
+        let leaves_in_time = match asks.kind {
+            WorkloadKind::Lease => !needed,
+            WorkloadKind::Job => asks.max_run.is_some_and(|span| match row.free_at {
+                Some(free_at) => self.now.after(span) <= free_at,
+                None => span <= self.backfill_after,
+            }),
+        };
+        row.owner == *asks.owner || row.priority < asks.priority || (row.backfill && leaves_in_time)
+    }
+
+    /// Whether a slot takes a lease of the one who asks: no reservation that goes first keeps it back.
+    #[must_use]
+    pub fn takes_lease(&self, slot: &Slot, asks: Asks<'_>) -> bool {
+        let machine = |runner: &RunnerId| self.reference.machines.get(runner);
+        let uses_host = slot.placed.as_ref().is_some_and(|placed| placed.cpu.get() > 0 || !placed.ram.is_zero());
+        let concerns = |row: &ReservationView| {
+            slot.claims.iter().any(|(uuid, ..)| row.devices.contains(uuid))
+                || (row.drains_host && uses_host && machine(&row.runner) == machine(&slot.runner))
+        };
+        let keeps_back = |row: &&ReservationView| {
+            !row.backfill && concerns(row) && row.owner != *asks.owner && row.priority >= asks.priority
+        };
+        !self.reservations.iter().any(|row| keeps_back(&row))
     }
 
     /// One device.
@@ -95,7 +141,7 @@ impl<'a> Board<'a> {
             let Some(needs) = self.reference.needs(asks.spec, count) else { continue };
             let mut places = Vec::new();
             for runner in self.runners.iter().filter(|runner| self.matches(runner, asks)) {
-                if self.host_fits(runner, asks.spec, when) {
+                if self.host_fits(runner, asks, when) {
                     self.choose(runner, count, &needs, asks, when, &mut Vec::new(), &mut places);
                 }
             }
@@ -116,8 +162,10 @@ impl<'a> Board<'a> {
         open && asks.avoid != Some(&runner.id)
             && traits.pool == constraints.pool
             && constraints.labels.iter().all(|(key, value)| traits.labels.get(key) == Some(value))
-            && traits.runtimes.contains(&constraints.runtime)
-            && (constraints.gpu_names.is_empty() || runner.devices.iter().any(named))
+            && traits.runtimes.get(&constraints.runtime).is_some_and(|offered| offered.takes(asks.kind))
+            && (constraints.gpu_names.is_empty()
+                || runner.devices.iter().any(named)
+                || runner.missing.iter().any(|(_, name)| constraints.gpu_names.contains(name)))
             && (constraints.gpu_uuids.is_empty()
                 || runner.devices.iter().any(|uuid| constraints.gpu_uuids.contains(uuid)))
     }
@@ -158,7 +206,9 @@ impl<'a> Board<'a> {
     ) -> Option<Bytes> {
         let device = self.devices.get(uuid)?;
         let constraints = &asks.spec.constraints;
-        let open = device.closed.is_none() || device.closed == Some(Closed::Reserved) && asks.reserved.contains(uuid);
+        let reservation = self.reservations.iter().find(|row| row.devices.contains(uuid));
+        let open = matches!(device.closed, None | Some(Closed::Reserved))
+            && reservation.is_none_or(|row| self.passes(row, asks));
         let right = (constraints.gpu_names.is_empty() || constraints.gpu_names.contains(&device.name))
             && (constraints.gpu_uuids.is_empty() || constraints.gpu_uuids.contains(uuid))
             && (device.parent.is_none() || count.get() == 1);
@@ -180,8 +230,9 @@ impl<'a> Board<'a> {
         let bytes = match need {
             GpuMemory::Bytes(bytes) => bytes,
             GpuMemory::Fraction(fraction) => fraction.of(device.balance.capacity),
-            GpuMemory::Whole if !claims.is_empty() || device.balance.foreign > self.tolerance => return None,
-            GpuMemory::Whole => device.balance.capacity.saturating_sub(device.balance.foreign),
+            GpuMemory::Whole(_) if !claims.is_empty() || device.balance.foreign > self.tolerance => return None,
+            GpuMemory::Whole(least) if device.balance.capacity < least => return None,
+            GpuMemory::Whole(_) => device.balance.capacity.saturating_sub(device.balance.foreign),
         };
         (!bytes.is_zero() && sums.fits(u128::from(bytes.get()), when)).then_some(bytes)
     }
@@ -197,7 +248,8 @@ impl<'a> Board<'a> {
         self.reference.slots.iter().filter(move |(name, slot)| !leaves(name, slot)).map(|(_, slot)| slot)
     }
 
-    fn host_fits(&self, runner: &RunnerView, spec: &ModelSpec, when: When<'_>) -> bool {
+    fn host_fits(&self, runner: &RunnerView, asks: Asks<'_>, when: When<'_>) -> bool {
+        let spec = asks.spec;
         let Some(host) = self.hosts.get(&runner.machine) else { return false };
         let here: Vec<&Slot> = self
             .staying(when)
@@ -217,7 +269,36 @@ impl<'a> Board<'a> {
         let cpu_over = over(c.held.get(), c.releasing.get(), c.promised.get(), c.capacity.get());
         let ram_over = over(r.held.get(), r.releasing.get(), r.promised.get(), r.capacity.get());
         let needs = (u128::from(spec.cpu.get()), u128::from(spec.ram.get()));
-        (needs.0 == 0 || !cpu_over && cpu.fits(needs.0, when)) && (needs.1 == 0 || !ram_over && ram.fits(needs.1, when))
+        let here = |row: &&ReservationView| {
+            self.reference.machines.get(&row.runner) == Some(&runner.machine) && !self.passes(row, asks)
+        };
+        let kept = self.reservations.iter().filter(here);
+        let kept_cpu: u128 = kept.clone().map(|row| u128::from(row.cpu.get())).sum();
+        let kept_ram: u128 = kept.map(|row| u128::from(row.ram.get())).sum();
+        let leaves = |sums: &Sums, need: u128, kept: u128, later: &Sums| {
+            sums.fits(need, when) && (kept == 0 || later.fits(need + kept, When::Later(&[])))
+        };
+        let (later_cpu, later_ram) = self.host_later(runner, host, when);
+        (needs.0 == 0 || !cpu_over && leaves(&cpu, needs.0, kept_cpu, &later_cpu))
+            && (needs.1 == 0 || !ram_over && leaves(&ram, needs.1, kept_ram, &later_ram))
+    }
+
+    /// The same host once everything that is releasing is free.
+    fn host_later(&self, runner: &RunnerView, host: &HostView, when: When<'_>) -> (Sums, Sums) {
+        let later = if let When::Later(leaving) = when { When::Later(leaving) } else { When::Later(&[]) };
+        let here: Vec<&Slot> = self
+            .staying(later)
+            .filter(|slot| self.reference.machines.get(&slot.runner) == Some(&runner.machine))
+            .collect();
+        let sums = |capacity: u64, amount: fn(&Slot) -> u64| {
+            let of = |phase| sum(here.iter().filter(|slot| slot.phase == phase).map(|slot| amount(slot)));
+            let (held, releasing, promised) = (of(Phase::Held), of(Phase::Releasing), of(Phase::Promised));
+            Sums { capacity: u128::from(capacity), foreign: 0, held, releasing, promised }
+        };
+        (
+            sums(host.cpu.capacity.get(), |slot| slot.placed.as_ref().map_or(0, |placed| placed.cpu.get())),
+            sums(host.ram.capacity.get(), |slot| slot.placed.as_ref().map_or(0, |placed| placed.ram.get())),
+        )
     }
 }
 

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use berth_core::{Answer, Command, Event, Refusal, Settings, State, Step, apply, invariants, step, view::DeviceView};
-use berth_domain::{DeviceUuid, WorkloadId};
+use berth_core::{
+    Answer, Closed, Command, Event, Refusal, ReservedFor, Settings, State, Step, apply, invariants, step,
+    view::DeviceView,
+};
+use berth_domain::{DeviceUuid, GpuHealth, GpuReport, WorkloadId};
 
 use crate::compare::compare;
 use crate::judge::{judge_event, judge_waiting};
@@ -64,12 +67,16 @@ impl Checks {
         let mut ledgers = by_uuid(self.mirror.devices());
         for (position, event) in done.events.iter().enumerate() {
             if let Event::SlotPlaced(placed) = event {
-                let owner = done.events.get(position + 1).and_then(owner_of);
-                let reserved =
-                    owner.and_then(|id| self.mirror.workload(id)).map(|row| row.reserved).unwrap_or_default();
+                let owner = done.events.get(position + 1).and_then(owner_of).and_then(|id| self.mirror.workload(id));
+                let priority = owner.as_ref().map(|row| row.priority).unwrap_or_default();
+                let name = owner
+                    .map_or_else(|| ReservedFor::Replica(placed.model.clone()), |row| ReservedFor::Workload(row.id));
+                let reservations = self.mirror.reservations();
                 for claim in &placed.claims {
+                    let kept = reservations.iter().find(|row| row.devices.contains(&claim.uuid));
+                    let passes = kept.is_some_and(|row| row.owner == name || row.priority < priority);
                     let open = ledgers.get(&claim.uuid).is_some_and(|device| {
-                        device.closed.is_none() || reserved.contains(&claim.uuid) && !device.overcommitted
+                        device.closed.is_none() || passes && device.closed == Some(Closed::Reserved)
                     });
                     ensure!("open devices", open, "{event:?} on {:?}", ledgers.get(&claim.uuid));
                 }
@@ -193,7 +200,9 @@ pub fn check_lines(state: &State) -> Outcome {
 /// A replica is a name, not memory: no device is larger than the smallest entry for it.
 fn check_sizes(command: &Command, done: &Step, state: &State) -> Outcome {
     let (Command::Report(report), Ok(_)) = (command, &done.answer) else { return Ok(()) };
-    for gpu in &report.gpus {
+    // A driver that does not answer for a GPU says nothing of its size: it is as large as it was.
+    let says_its_size = |gpu: &&GpuReport| matches!(gpu.health, GpuHealth::Ok | GpuHealth::Failed);
+    for gpu in report.gpus.iter().filter(says_its_size) {
         let Some(device) = state.device(&gpu.uuid) else { continue };
         let here = device.runners.iter().any(|(runner, _)| *runner == report.runner);
         let usable = gpu.memory_total.saturating_sub(gpu.memory_reserved);

@@ -2,7 +2,8 @@
 
 use berth_core::Command;
 use berth_domain::{
-    Bytes, Evidence, Generation, GpuHealth, Incarnation, ReportedClaim, ReportedState, RunnerReport, SlotId,
+    Bytes, Evidence, FailureReason, Generation, GpuHealth, Incarnation, ReportedClaim, ReportedState, RunnerReport,
+    SlotEnd, SlotId,
 };
 
 use crate::acts::Deed;
@@ -22,10 +23,19 @@ impl Run {
         let changed = match deed {
             Deed::Fail { slot } => change(running(slot), Agent::failure(*slot)),
             Deed::HalfGone { slot } => {
-                change(running(slot), ReportedState::Gone(Evidence { tree_gone: true, driver_clear: false }))
+                let evidence = Evidence { tree_gone: true, driver_clear: false };
+                change(running(slot), ReportedState::Gone { why: SlotEnd::Asked, evidence })
             }
             Deed::Exit { slot, code } => change(running(slot), ReportedState::Exited { code: *code }),
-            Deed::Vanish { slot } => change(running(slot), ReportedState::Gone(Evidence::COMPLETE)),
+            Deed::Vanish { slot } => {
+                let why = match slot % 4 {
+                    0 => SlotEnd::Failed(FailureReason::OutOfMemory),
+                    1 => SlotEnd::Failed(FailureReason::Crashed),
+                    2 => SlotEnd::Exited(i32::from(slot % 8 / 4)),
+                    _ => SlotEnd::Asked,
+                };
+                change(running(slot), ReportedState::Gone { why, evidence: Evidence::COMPLETE })
+            }
             _ => None,
         };
         if let Some((slot, state)) = changed {
@@ -38,7 +48,7 @@ impl Run {
                 let lost = agent.running(*slot);
                 lost.and_then(|slot| agent.processes.get_mut(&slot)).into_iter().for_each(|row| row.lost = true);
             }
-            Deed::Find => agent.processes.values_mut().for_each(|row| row.lost = false),
+            Deed::Find => agent.processes.values_mut().for_each(|row| (row.lost, row.sought) = (false, false)),
             Deed::Restart => (agent.incarnation, agent.sequence) = (None, 0),
             Deed::Overuse { slot, mib } => {
                 let slot = agent.running(*slot);
@@ -57,6 +67,7 @@ impl Run {
                     claims,
                     beyond: Bytes::ZERO,
                     lost: false,
+                    sought: false,
                 };
                 agent.processes.insert(names::stray(self.strays), process);
             }
@@ -91,7 +102,7 @@ impl Run {
                 let kept = self.agents[number].clone();
                 if let Some(process) = slot.and_then(|slot| self.agents[number].processes.get_mut(&slot)) {
                     process.generation = Generation::new(process.generation.get().saturating_sub(1));
-                    process.state = ReportedState::Gone(Evidence::COMPLETE);
+                    process.state = ReportedState::STOPPED;
                 }
                 self.report(number)?;
                 let (incarnation, sequence) = (self.agents[number].incarnation, self.agents[number].sequence);

@@ -6,8 +6,8 @@ use berth_core::Command;
 use berth_domain::{
     Attempt, Bytes, DeviceUuid, Evidence, FailureReason, Fraction, Generation, GpuCount, GpuHealth, GpuReport,
     HostReport, Incarnation, JobSpec, Memory, MemorySource, Millicores, ModelSpec, Priority, RankMemory, Replicas,
-    ReportedClaim, ReportedMemory, ReportedState, RunnerReport, Sequence, SlotId, SlotReport, Span, Submission,
-    WorkloadKind,
+    ReportedClaim, ReportedMemory, ReportedState, RunnerReport, RuntimeKind, Sequence, SlotEnd, SlotId, SlotReport,
+    Span, Submission, WorkloadKind,
 };
 use proptest::prelude::*;
 
@@ -106,7 +106,7 @@ fn submission() -> impl Strategy<Value = Submission> {
             tenant: None,
             ttl,
             queue_timeout,
-            job: JobSpec { args: Vec::new(), restart_on_lost },
+            job: JobSpec { args: Vec::new(), restart_on_lost, max_run: ttl },
             idempotency_key,
         },
     )
@@ -168,7 +168,8 @@ fn gpu() -> impl Strategy<Value = GpuReport> {
 
 fn reported() -> impl Strategy<Value = ReportedState> {
     let evidence = (any::<bool>(), any::<bool>())
-        .prop_map(|(tree_gone, driver_clear)| ReportedState::Gone(Evidence { tree_gone, driver_clear }));
+        .prop_map(|(tree_gone, driver_clear)| (SlotEnd::Exited(0), Evidence { tree_gone, driver_clear }))
+        .prop_map(|(why, evidence)| ReportedState::Gone { why, evidence });
     prop_oneof![
         Just(ReportedState::Starting),
         Just(ReportedState::Ready),
@@ -177,6 +178,7 @@ fn reported() -> impl Strategy<Value = ReportedState> {
         Just(ReportedState::Failed(FailureReason::OutOfMemory)),
         any::<i32>().prop_map(|code| ReportedState::Exited { code }),
         Just(ReportedState::Refused),
+        Just(ReportedState::Unknown { why: name("lost") }),
         evidence,
     ]
 }
@@ -212,7 +214,7 @@ fn report() -> impl Strategy<Value = RunnerReport> {
             address: name(""),
             pool: name("default"),
             labels: BTreeMap::new(),
-            runtimes: vec![name("vllm"), name("vllm")],
+            runtimes: BTreeMap::from([(name("vllm"), RuntimeKind::Both)]),
             host: HostReport { cpu: Millicores::new(cpu), ram },
             gpus,
             slots,

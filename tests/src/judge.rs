@@ -1,12 +1,13 @@
 //! Whether what was placed, evicted or left waiting is what brute force says.
 
 use berth_core::view::DeviceView;
-use berth_core::{Event, Liveness, PlacedSlot, State, StopReason};
+use berth_core::{Closed, Event, Liveness, PlacedSlot, ReservedFor, State, StopReason};
 use berth_domain::{
-    DeviceUuid, Placement, RunnerId, SlotId, SlotState, Timestamp, WorkloadId, WorkloadKind, WorkloadState,
+    DeviceUuid, ModelName, ModelSpec, Placement, Priority, RunnerId, SlotId, SlotState, Span, Timestamp, WorkloadId,
+    WorkloadKind, WorkloadState,
 };
 
-use crate::brute::{Asks, Board, When};
+use crate::brute::{Asks, Board, Place, When};
 use crate::checks::{ensure, owner_of};
 use crate::reference::Reference;
 use crate::run::{Broken, Outcome};
@@ -46,7 +47,7 @@ fn victim(event: &Event) -> Option<SlotId> {
     }
 }
 
-fn live(state: &State, model: &berth_domain::ModelName) -> u32 {
+fn live(state: &State, model: &ModelName) -> u32 {
     state.models().into_iter().find(|row| row.name == *model).map_or(0, |row| row.live)
 }
 
@@ -61,8 +62,36 @@ fn judge_owner(reference: &Reference, before: &State, placed: &PlacedSlot, owner
     Ok(())
 }
 
-fn reserved_for(before: &State, owner: Option<WorkloadId>) -> Vec<DeviceUuid> {
-    owner.and_then(|id| before.workload(id)).map(|row| row.reserved).unwrap_or_default()
+/// Who asks for a place, as reservations know them.
+struct Asker {
+    owner: ReservedFor,
+    priority: Priority,
+    kind: WorkloadKind,
+    max_run: Option<Span>,
+    live: u32,
+}
+
+impl Asker {
+    /// The workload, or the model whose slot nobody asked for.
+    fn new(reference: &Reference, before: &State, model: &ModelName, owner: Option<WorkloadId>) -> Self {
+        let submission = owner.and_then(|id| reference.workloads.get(&id)).map(|row| row.submission.clone());
+        Self {
+            owner: owner.map_or_else(|| ReservedFor::Replica(model.clone()), ReservedFor::Workload),
+            priority: submission.as_ref().map(|row| row.priority).unwrap_or_default(),
+            kind: submission.as_ref().map(|row| row.kind).unwrap_or_default(),
+            max_run: submission.and_then(|row| row.job.max_run),
+            live: live(before, model),
+        }
+    }
+
+    fn asks<'a>(&'a self, spec: &'a ModelSpec, avoid: Option<&'a RunnerId>) -> Asks<'a> {
+        let Self { owner, priority, kind, max_run, live } = self;
+        Asks { spec, owner, priority: *priority, kind: *kind, max_run: *max_run, live: *live, avoid }
+    }
+
+    fn has_a_reservation(&self, before: &State) -> bool {
+        before.reservations().iter().any(|row| row.owner == self.owner)
+    }
 }
 
 fn avoided(reference: &Reference, owner: Option<WorkloadId>, placed: &PlacedSlot) -> Option<RunnerId> {
@@ -75,8 +104,8 @@ fn judge_place(reference: &Reference, before: &State, placed: &PlacedSlot, owner
     judge_owner(reference, before, placed, owner)?;
     let Some(model) = reference.models.get(&placed.model) else { return Ok(()) };
     let board = Board::new(reference, before);
-    let (reserved, avoid) = (reserved_for(before, owner), avoided(reference, owner, placed));
-    let asks = Asks { spec: &model.spec, reserved: &reserved, avoid: avoid.as_ref() };
+    let (asker, avoid) = (Asker::new(reference, before, &placed.model, owner), avoided(reference, owner, placed));
+    let asks = asker.asks(&model.spec, avoid.as_ref());
     let here = |when| {
         let places = board.places(asks, when);
         let devices: Vec<&DeviceUuid> = placed.claims.iter().map(|claim| &claim.uuid).collect();
@@ -88,22 +117,24 @@ fn judge_place(reference: &Reference, before: &State, placed: &PlacedSlot, owner
     let (now, places) = here(When::Now);
     if placed.promised {
         ensure!("a promise only where nothing fits now", places.is_empty(), "{placed:?}, though {places:?}");
-        if reserved.is_empty() {
-            let (later, places) = here(When::Later(&[]));
-            ensure!("a promise keeps the future line", later, "{placed:?}, but {places:?}");
-        }
+        let (later, places) = here(When::Later(&[]));
+        ensure!("a promise keeps the future line", later, "{placed:?}, but {places:?}");
         return Ok(());
     }
     ensure!("placed where it fits, smallest count first", now, "{placed:?}, but {places:?}");
-    // What is kept for somebody is theirs to use, but not ranked among the rest.
-    if placed.claims.len() == 1 && reserved.is_empty() {
-        judge_rank(&board, placed, model.spec.placement, &places)?;
+    // What is kept free is not ranked among the rest: it is used where nothing else will do.
+    let is_kept = |uuid: &DeviceUuid| board.device(uuid).is_some_and(|device| device.closed == Some(Closed::Reserved));
+    let open: Vec<Place> = places.into_iter().filter(|place| !place.devices.iter().any(is_kept)).collect();
+    let on_kept = placed.claims.iter().any(|claim| is_kept(&claim.uuid));
+    ensure!("reserved devices are used last", !on_kept || open.is_empty(), "{placed:?}, though {open:?}");
+    if placed.claims.len() == 1 && !on_kept {
+        judge_rank(&board, placed, model.spec.placement, &open)?;
     }
     Ok(())
 }
 
 /// Spread: the least claimed share. Pack: the least room.
-fn judge_rank(board: &Board<'_>, placed: &PlacedSlot, placement: Placement, places: &[crate::brute::Place]) -> Outcome {
+fn judge_rank(board: &Board<'_>, placed: &PlacedSlot, placement: Placement, places: &[Place]) -> Outcome {
     let rank = |device: &DeviceView| {
         let b = device.balance;
         let [capacity, held, releasing, promised, foreign] =
@@ -130,7 +161,7 @@ fn judge_victims(
 ) -> Outcome {
     let Some(model) = reference.models.get(&placed.model) else { return Ok(()) };
     ensure!("eviction", placed.promised, "{placed:?} does not wait for {victims:?}");
-    let reserved = reserved_for(before, owner);
+    let asker = Asker::new(reference, before, &placed.model, owner);
     for id in victims {
         let Some(victim) = reference.slots.get(&(*id, None)) else { continue };
         let (Some(of), Some(spec)) = (&victim.placed, &victim.spec) else { continue };
@@ -142,7 +173,7 @@ fn judge_victims(
         );
         let min_run = spec.min_run.unwrap_or(before.settings().min_run);
         let ripe = victim.ready_since.is_some_and(|since| since.after(min_run) <= at);
-        ensure!("eviction: past min_run", ripe || !reserved.is_empty(), "{victim:?} at {at:?}");
+        ensure!("eviction: past min_run", ripe, "{victim:?} at {at:?}");
         let theirs = reference.models.get(&of.model);
         let current = theirs.is_some_and(|row| row.revision == of.revision && !row.deleted);
         ensure!("eviction: not pinned", !(current && spec.replicas.pinned), "{victim:?}");
@@ -158,12 +189,13 @@ fn judge_victims(
     }
     let board = Board::new(reference, before);
     let avoid = avoided(reference, owner, placed);
-    let asks = Asks { spec: &model.spec, reserved: &reserved, avoid: avoid.as_ref() };
+    let asks = asker.asks(&model.spec, avoid.as_ref());
+    let is_reserved = asker.has_a_reservation(before);
     let now = board.places(asks, When::Now);
     ensure!("eviction: only when nothing fits", now.is_empty(), "{placed:?} for {victims:?}, though {now:?}");
     let fits = |leaving: &[SlotId]| {
         let mut places = board.places(asks, When::Later(leaving));
-        places.retain(|place| reserved.is_empty() || place.runner == placed.runner);
+        places.retain(|place| !is_reserved || place.runner == placed.runner);
         !places.is_empty()
     };
     ensure!("eviction: is enough", fits(victims), "{placed:?} for {victims:?}");
@@ -182,29 +214,30 @@ fn judge_victims(
 /// Nothing waits that could be served or placed now.
 pub(crate) fn judge_waiting(reference: &Reference, state: &State) -> Outcome {
     let board = Board::new(reference, state);
-    let waiting = reference.workloads.iter().filter(|(_, row)| row.state == WorkloadState::Queued && !row.pauses);
+    let may = |row: &crate::reference::Workload| !row.pauses && row.waits_for.is_none();
+    let waiting = reference.workloads.iter().filter(|(_, row)| row.state == WorkloadState::Queued && may(row));
     for (id, row) in waiting {
         let Some(model) = reference.models.get(&row.submission.model).filter(|model| !model.deleted) else { continue };
         let shown = state.workload(*id);
+        let asker = Asker::new(reference, state, &row.submission.model, Some(*id));
+        let asks = asker.asks(&model.spec, None);
         if row.submission.kind == WorkloadKind::Lease {
-            let open = open_slot(reference, state, &row.submission.model);
+            let open = open_slot(reference, state, &board, asks);
             ensure!("nothing waits that a slot could serve", open.is_none(), "{shown:?} beside {open:?}");
             if model.spec.replicas.max.is_some_and(|max| live(state, &row.submission.model) >= max) {
                 continue;
             }
         }
-        let reserved = reserved_for(state, Some(*id));
-        let asks = Asks { spec: &model.spec, reserved: &reserved, avoid: None };
         let places = board.places(asks, When::Now);
         ensure!("nothing waits that fits now", places.is_empty(), "{shown:?}, though {places:?}");
     }
     Ok(())
 }
 
-/// A slot of a model's current revision that would take a lease.
-fn open_slot(reference: &Reference, state: &State, model: &berth_domain::ModelName) -> Option<SlotId> {
+/// A slot of a model's current revision that would take a lease of the one who asks.
+fn open_slot(reference: &Reference, state: &State, board: &Board<'_>, asks: Asks<'_>) -> Option<SlotId> {
+    let model = &asks.spec.name;
     let current = reference.models.get(model)?;
-    let kept: Vec<DeviceUuid> = state.workloads().into_iter().flat_map(|row| row.reserved).collect();
     let open = |id: &SlotId, slot: &crate::reference::Slot| {
         let users = reference.workloads.values().filter(|row| row.slot == Some(*id)).count();
         let runner = state.runner(&slot.runner);
@@ -214,7 +247,7 @@ fn open_slot(reference: &Reference, state: &State, model: &berth_domain::ModelNa
             && slot.state.is_live()
             && slot.spec.as_ref().is_some_and(|spec| users < spec.concurrency as usize)
             && runner.is_some_and(|runner| runner.reported && runner.liveness == Liveness::Ready)
-            && !slot.claims.iter().any(|(uuid, ..)| kept.contains(uuid))
+            && board.takes_lease(slot, asks)
     };
     reference.slots.iter().find(|((id, stray), slot)| stray.is_none() && open(id, slot)).map(|((id, _), _)| *id)
 }

@@ -174,7 +174,12 @@ impl Run {
                     tenant: None,
                     ttl: ttl.then(|| Span::from_secs(20)),
                     queue_timeout: timeout.then(|| Span::from_secs(15)),
-                    job: JobSpec { args: Vec::new(), restart_on_lost: *restart },
+                    job: JobSpec {
+                        args: Vec::new(),
+                        restart_on_lost: *restart,
+                        // Some jobs say how long they run at most.
+                        max_run: ttl.then(|| Span::from_secs(15)),
+                    },
                     idempotency_key: key.map(|key| name(&format!("key-{key}"))),
                 };
                 // Now and then the very same again.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use berth_core::Settings;
 use berth_domain::{
     Bytes, DeviceUuid, Fraction, GpuCount, GpuHealth, GpuName, HostReport, Memory, MemorySource, Millicores, ModelSpec,
-    Placement, RankMemory, Replicas, Span,
+    Placement, RankMemory, Replicas, RuntimeKind, Span,
 };
 use proptest::prelude::*;
 
@@ -59,6 +59,8 @@ pub struct Runner {
     pub labelled: bool,
     /// With the second runtime too.
     pub both_runtimes: bool,
+    /// What that is for.
+    pub second_runtime: RuntimeKind,
 }
 
 /// Everything that a run begins with.
@@ -82,6 +84,8 @@ pub fn settings() -> Settings {
         suspect_after: Span::from_secs(10),
         lost_after: Span::from_secs(30),
         age_limit: Span::from_secs(8),
+        backfill_after: Span::from_secs(20),
+        forgive_after: Span::from_secs(30),
         queue_limit: 24,
         start_deadline: Span::from_secs(25),
         stall_after: Span::from_secs(12),
@@ -150,14 +154,16 @@ fn runner() -> impl Strategy<Value = Runner> {
     let sees = prop_oneof![4 => Just(0xffu8), 2 => any::<u8>()];
     let replicas = prop_oneof![3 => Just(1u16), 1 => 2u16..4];
     let yes = || prop::bool::weighted(0.85);
-    (0usize..3, sees, replicas, yes(), yes(), yes()).prop_map(
-        |(machine, sees, replicas, default_pool, labelled, both_runtimes)| Runner {
+    let kind = prop_oneof![4 => Just(RuntimeKind::Both), 1 => Just(RuntimeKind::Server), 1 => Just(RuntimeKind::Job)];
+    (0usize..3, sees, replicas, yes(), yes(), yes(), kind).prop_map(
+        |(machine, sees, replicas, default_pool, labelled, both_runtimes, second_runtime)| Runner {
             machine,
             sees,
             replicas,
             default_pool,
             labelled,
             both_runtimes,
+            second_runtime,
         },
     )
 }

@@ -54,7 +54,7 @@ const WANTED: [&str; 37] = [
 fn random_histories_reach_every_kind_of_event() {
     let mut runner = TestRunner::deterministic();
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-    for _ in 0..150 {
+    for _ in 0..300 {
         let world = worlds().new_tree(&mut runner).expect("a world").current();
         let acts = acts(120).new_tree(&mut runner).expect("acts").current();
         let mut run = Run::new(&world).unwrap_or_else(|broken| panic!("{broken}"));

@@ -247,7 +247,7 @@ fn registration(fleet: &Fleet, number: usize, gpus: u16, dice: &mut Dice) -> Run
         address: known(ReasonText::new("localhost")),
         pool: known(PoolName::new(if number % 5 == 4 { "batch" } else { "default" })),
         labels: BTreeMap::from([(known(LabelKey::new("zone")), known(LabelValue::new(zone)))]),
-        runtimes: vec![known(RuntimeName::new("vllm"))],
+        runtimes: BTreeMap::from([(known(RuntimeName::new("vllm")), berth_domain::RuntimeKind::Both)]),
         host: HostReport { cpu: Millicores::new(128_000), ram: Bytes::gib(if short { 3 } else { 1024 }) },
         gpus: (0..gpus).map(|index| gpu(fleet, number, index, roomy, dice)).collect(),
         slots: Vec::new(),

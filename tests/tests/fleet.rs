@@ -55,6 +55,7 @@ impl Fleet {
             default_pool: true,
             labelled: false,
             both_runtimes: false,
+            second_runtime: berth_domain::RuntimeKind::Both,
         };
         Self {
             state: State::new(Settings::default()),

@@ -26,7 +26,15 @@ fn machine(number: usize, gib: &[u64]) -> Machine {
 }
 
 fn runner(machine: usize, replicas: u16) -> Runner {
-    Runner { machine, sees: 0xff, replicas, default_pool: true, labelled: false, both_runtimes: false }
+    Runner {
+        machine,
+        sees: 0xff,
+        replicas,
+        default_pool: true,
+        labelled: false,
+        both_runtimes: false,
+        second_runtime: berth_domain::RuntimeKind::Both,
+    }
 }
 
 fn model(number: usize, memory: Memory) -> ModelSpec {

@@ -110,8 +110,15 @@ impl Bench {
             health: GpuHealth::Ok,
             listed: true,
         };
-        let runner =
-            Runner { machine: 0, sees: 1, replicas: 1, default_pool: true, labelled: false, both_runtimes: false };
+        let runner = Runner {
+            machine: 0,
+            sees: 1,
+            replicas: 1,
+            default_pool: true,
+            labelled: false,
+            both_runtimes: false,
+            second_runtime: berth_domain::RuntimeKind::Both,
+        };
         let host = HostReport { cpu: Millicores::new(8000), ram: Bytes::gib(64) };
         let mut bench = Self {
             state: State::new(settings.clone()),

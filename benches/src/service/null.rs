@@ -154,6 +154,7 @@ async fn submit(
     line.try_send((Box::new(submission), workload, reply)).map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
     let revision = durable.await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
     let answer = Workload {
+        may_run_twice: false,
         id: workload,
         kind: WorkloadKind::Job,
         model,

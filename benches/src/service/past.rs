@@ -1,13 +1,14 @@
 //! A data directory with a long past: many workloads, many slots, written by the real engine into the real journal.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
 use berth_core::{Command, Settings, State};
 use berth_domain::{
     BootId, Bytes, ClusterId, DeviceUuid, GpuHealth, GpuName, GpuReport, HostReport, MachineId, Memory, MemorySource,
-    Millicores, ModelName, ModelSpec, PoolName, ReasonText, RunnerId, RunnerReport, RuntimeName, Sequence, Submission,
-    Timestamp, WorkloadId,
+    Millicores, ModelName, ModelSpec, PoolName, ReasonText, RunnerId, RunnerReport, RuntimeKind, RuntimeName, Sequence,
+    Submission, Timestamp, WorkloadId,
 };
 use berth_server::engine::{Engine, Record};
 use berth_store::{Journal, LogJournal, Options, RecordRef};
@@ -57,8 +58,8 @@ fn report(number: usize) -> anyhow::Result<RunnerReport> {
         version: ReasonText::new("bench")?,
         address: ReasonText::new("")?,
         pool: PoolName::default_pool(),
-        labels: std::collections::BTreeMap::new(),
-        runtimes: vec![RuntimeName::new("bench")?],
+        labels: BTreeMap::new(),
+        runtimes: BTreeMap::from([(RuntimeName::new("bench")?, RuntimeKind::Both)]),
         host: HostReport { cpu: Millicores::new(128_000), ram: Bytes::gib(1024) },
         gpus: (0..8).map(gpu).collect::<anyhow::Result<_>>()?,
         slots: Vec::new(),

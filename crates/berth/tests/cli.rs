@@ -154,7 +154,7 @@ impl Agent {
         let ready = |slot: &berth_wire::DesiredSlot| {
             let claims: Vec<Value> =
                 slot.gpus.iter().map(|gpu| json!({"uuid": gpu.uuid, "bytes": gpu.memory_bytes})).collect();
-            json!({"id": slot.id, "generation": slot.generation, "model": slot.model, "state": "ready",
+            json!({"id": slot.id, "generation": slot.generation, "state": "ready",
                 "endpoint": "127.0.0.1:4001", "claims": claims})
         };
         let slots: Vec<Value> = self.desired().slots.iter().map(ready).collect();
@@ -227,7 +227,8 @@ fn jobs_have_arguments_and_keys() {
     assert_eq!(first["priority"], -3);
     let slots = agent.desired().slots;
     assert_eq!(slots.len(), 1);
-    let args: Vec<String> = slots[0].args.iter().map(ToString::to_string).collect();
+    let berth_wire::DesiredAction::Run(spec) = &slots[0].action else { unreachable!("{:?}", slots[0]) };
+    let args: Vec<String> = spec.args.iter().map(ToString::to_string).collect();
     assert_eq!(args, ["--a", "b c"]);
     let lease = server.said(&["submit", "t", "--", "--a"]);
     assert_eq!(lease.status, 2);

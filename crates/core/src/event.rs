@@ -3,18 +3,19 @@
 //! An event names things by their outside ids and carries every number that was decided, so that applying it needs
 //! no settings, no clock and no second thought.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use berth_domain::{
     BootId, Bytes, ClusterId, DeviceUuid, Endpoint, Epoch, FailureReason, Generation, GpuCount, GpuHealth, GpuName,
     HostReport, Incarnation, LabelKey, LabelValue, MachineId, Millicores, ModelName, ModelRevision, ModelSpec,
-    PoolName, ReasonText, RunnerId, RuntimeName, Sequence, SlotId, Submission, Timestamp, WorkloadEnd, WorkloadId,
+    PoolName, ReasonText, RunnerId, RuntimeKind, RuntimeName, Sequence, SlotId, Submission, Timestamp, WorkloadEnd,
+    WorkloadId,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::memory::{CorrectionReason, MemoryVerdict};
-use crate::reason::{Cause, Proof, StopReason, WaitReason};
+use crate::reason::{Cause, Proof, StopReason, UnknownReason, WaitReason};
 
 /// Bytes on one device that were decided to belong to a slot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -34,8 +35,8 @@ pub struct RunnerTraits {
     pub pool: PoolName,
     /// Its labels.
     pub labels: BTreeMap<LabelKey, LabelValue>,
-    /// What it can start.
-    pub runtimes: BTreeSet<RuntimeName>,
+    /// What it can start, and what each of them is for.
+    pub runtimes: BTreeMap<RuntimeName, RuntimeKind>,
     /// The agent's version.
     pub version: ReasonText,
     /// Where its slots answer.
@@ -55,6 +56,39 @@ pub struct Seat {
     pub replicas: u16,
     /// Whether entries for it disagree about its size.
     pub sizes_differ: bool,
+}
+
+/// Whom a reservation is for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReservedFor {
+    /// A workload that waits.
+    Workload(WorkloadId),
+    /// A slot that a model must have and nobody asked for.
+    Replica(ModelName),
+}
+
+/// What is kept free for work that has waited too long. It is not a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ReservedPlace {
+    /// For whom.
+    pub owner: ReservedFor,
+    /// On which runner.
+    pub runner: RunnerId,
+    /// Its devices in rank order.
+    pub devices: Vec<DeviceUuid>,
+    /// CPU of the runner's machine.
+    pub cpu: Millicores,
+    /// RAM of the runner's machine.
+    pub ram: Bytes,
+    /// CPU or RAM is short: slots on the whole machine are in the way, not only those on the devices.
+    pub drains_host: bool,
+    /// Jobs are in the way, and nobody knows when they end.
+    pub waits_for_unknown_jobs: bool,
+    /// It will be long before the room is free: others that can leave in time may use it meanwhile.
+    pub backfill: bool,
+    /// When everything in the way will have ended, if that is known.
+    pub free_at: Option<Timestamp>,
 }
 
 /// A slot as it was placed.
@@ -143,8 +177,10 @@ pub enum Event {
     DeviceAttached { runner: RunnerId, uuid: DeviceUuid, name: GpuName, parent: Option<DeviceUuid>, seat: Seat },
     /// A runner no longer lists this device.
     DeviceDetached { runner: RunnerId, uuid: DeviceUuid },
-    /// What the driver says of it.
-    DeviceHealthChanged { uuid: DeviceUuid, health: GpuHealth },
+    /// What the driver of one of its runners says of it.
+    DeviceHealthChanged { runner: RunnerId, uuid: DeviceUuid, health: GpuHealth },
+    /// What is in use on it, by whomever.
+    DeviceSampled { uuid: DeviceUuid, used: Bytes },
     /// Takes nothing new.
     DeviceCordoned { uuid: DeviceUuid },
     /// Takes work again.
@@ -153,8 +189,9 @@ pub enum Event {
     DeviceBackedOff { uuid: DeviceUuid, until: Timestamp },
     /// The pause is over.
     DeviceReopened { uuid: DeviceUuid },
-    /// Memory in use on it that is not ours.
-    ForeignChanged { uuid: DeviceUuid, bytes: Bytes, attributed: bool },
+    /// Memory in use on it that is not ours. With `left_behind` a slot left some of it: where the driver attributes
+    /// nothing, it is never less from now on, until none of our slots is there.
+    ForeignChanged { uuid: DeviceUuid, bytes: Bytes, attributed: bool, left_behind: bool },
     /// A sample that would lower it; the next one decides.
     ForeignSampled { uuid: DeviceUuid, bytes: Bytes },
 
@@ -174,20 +211,22 @@ pub enum Event {
     SlotStopping { slot: SlotId, why: StopReason },
     /// Its stop takes too long; nobody should count on it.
     StopStalled { slot: SlotId },
-    /// It came to a bad end.
-    SlotFailed { slot: SlotId, why: FailureReason },
-    /// Its agent does not mention it any more.
-    SlotUnknown { slot: SlotId },
+    /// It came to a bad end. Slots of its model that nobody asked for wait until then.
+    SlotFailed { slot: SlotId, why: FailureReason, retry_at: Timestamp },
+    /// Nobody can say whether it exists.
+    SlotUnknown { slot: SlotId, why: UnknownReason },
     /// It was never gone.
     SlotReturned { slot: SlotId, ready: bool },
     /// It is started again in its place, its memory kept.
     SlotRestarted { slot: SlotId, generation: Generation },
     /// It is proven gone, and its claims with it.
     SlotReleased { slot: SlotId, proof: Proof, note: Option<ReasonText> },
+    /// Its agent started nothing. Slots of its model that nobody asked for wait until then.
+    SlotRefused { slot: SlotId, retry_at: Timestamp },
     /// It was seen above its claim, and is charged for what was seen.
     SlotCharged { slot: SlotId, uuid: DeviceUuid, bytes: Bytes },
-    /// What it was seen to use.
-    SlotObserved { slot: SlotId, uuid: DeviceUuid, used: Bytes, peak: Bytes },
+    /// What it was seen to use, or that the driver cannot tell.
+    SlotObserved { slot: SlotId, uuid: DeviceUuid, used: Option<Bytes>, peak: Bytes },
     /// It has run long enough to be evicted.
     SlotRipened { slot: SlotId },
     /// What it waited for is free, and is its own now.
@@ -208,20 +247,32 @@ pub enum Event {
     WorkloadWaits { workload: WorkloadId, why: WaitReason },
     /// It has a slot.
     WorkloadAssigned { workload: WorkloadId, slot: SlotId },
-    /// It goes back to the queue, with its age.
-    WorkloadRequeued { workload: WorkloadId, cause: Cause, not_before: Option<Timestamp> },
+    /// It goes back to the queue, with its age. `failures` of its attempts count; it waits until `after` is proven gone;
+    /// `may_run_twice`: its old copy may still run.
+    WorkloadRequeued {
+        workload: WorkloadId,
+        cause: Cause,
+        not_before: Option<Timestamp>,
+        failures: u32,
+        after: Option<SlotId>,
+        may_run_twice: bool,
+    },
     /// Its pause is over.
     WorkloadEligible { workload: WorkloadId },
+    /// It no longer waits for the end of its last start, which may still run.
+    WorkloadUnblocked { workload: WorkloadId },
     /// Its lease lives on.
     LeaseRenewed { workload: WorkloadId },
     /// It is over.
     WorkloadEnded { workload: WorkloadId, end: WorkloadEnd, cause: Cause },
     /// It and its key are no longer remembered.
     WorkloadForgotten { workload: WorkloadId },
-    /// These devices are kept for it.
-    Reserved { workload: WorkloadId, runner: RunnerId, devices: Vec<DeviceUuid> },
-    /// They are no longer.
-    ReservationEnded { workload: WorkloadId },
+    /// A place is kept free for somebody, or what is known of it changed.
+    Reserved(Box<ReservedPlace>),
+    /// It is no longer.
+    ReservationEnded { owner: ReservedFor },
+    /// It is time to look at reservations again.
+    ReservationsDue,
 }
 
 impl Event {
@@ -234,6 +285,8 @@ impl Event {
                 | Self::TimersRestarted
                 | Self::LossDeferred { .. }
                 | Self::ForeignSampled { .. }
+                | Self::DeviceSampled { .. }
+                | Self::ReservationsDue
                 | Self::SlotObserved { .. }
                 | Self::LeaseRenewed { .. }
         )

@@ -26,6 +26,7 @@ pub fn check(state: &State) -> Result<(), Violation> {
     check_slots(state)?;
     check_work(state)?;
     check_models(state)?;
+    check_reservations(state)?;
     check_index(state)
 }
 
@@ -163,8 +164,11 @@ fn check_models(state: &State) -> Result<(), Violation> {
             let returned = slots.clone().any(|slot| slot.returned);
             ensure!(model.live <= max || returned, "model {}: {} slots of at most {max}", model.name, model.live);
         }
-        let open = slots.filter(|slot| slot.open.is_some()).count();
+        let open = slots.clone().filter(|slot| slot.open.is_some()).count();
         ensure!(open == model.open.len(), "model {}: {open} open, {} kept", model.name, model.open.len());
+        let kept_back = slots.filter(|slot| slot.kept_back.is_some()).count();
+        ensure!(kept_back == model.kept_back.len(), "model {}: {kept_back} kept back", model.name);
+        ensure!(model.short_since.is_some() == is_short(model), "model {}: short of slots or not", model.name);
         let shape = state.shapes.get(model.shape).map(|row| row.shape.as_ref());
         let right = Shape::of(&model.spec, &model.memory);
         ensure!(shape == Some(&right), "model {}: its shape is not what it is charged", model.name);
@@ -180,13 +184,42 @@ fn check_models(state: &State) -> Result<(), Violation> {
     Ok(())
 }
 
+fn is_short(model: &crate::state::Model) -> bool {
+    !model.deleted && model.live < model.spec.replicas.min
+}
+
+/// What is kept free is known on its devices, on its machine, and nowhere else.
+fn check_reservations(state: &State) -> Result<(), Violation> {
+    for (key, device) in state.devices.iter() {
+        let row = device.reserved_for.and_then(|owner| state.reservation_of(owner));
+        let right = row
+            .map_or(device.reserved_for.is_none(), |row| row.devices.contains(&key) && row.backfill == device.backfill);
+        ensure!(right, "{}: kept for somebody who has no reservation there", device.uuid);
+    }
+    for (_, machine) in state.machines.iter() {
+        let right = machine.reserved_for.iter().all(|owner| state.reservation_of(*owner).is_some());
+        ensure!(right, "{}: kept for somebody who has no reservation", machine.id);
+    }
+    for row in &state.queue.reservations {
+        let owned = |device: &DeviceKey| {
+            state.devices.get(*device).is_some_and(|device| device.reserved_for == Some(row.owner))
+        };
+        ensure!(row.devices.iter().all(owned), "a reservation of {:?} whose devices are another's", row.owner);
+    }
+    Ok(())
+}
+
 /// The shelves answer as if they had just been made.
 fn check_index(state: &State) -> Result<(), Violation> {
     let mut fresh = state.clone();
     fresh.rebuild_index();
     for class in fresh.index.classes() {
         let kept = state.index.classes().find(|kept| kept.traits == class.traits);
-        ensure!(kept.is_some_and(|kept| kept.is_same(class)), "the shelves of {:?} are out of date", class.traits);
+        ensure!(
+            kept.is_some_and(|kept| kept.is_same(class, &state.index)),
+            "the shelves of {:?} are out of date",
+            class.traits
+        );
     }
     let evictable = |key: DeviceKey| {
         let claims = state.devices.get(key).map(|device| device.ledger.claims()).unwrap_or_default();

@@ -65,6 +65,8 @@ pub enum Ask<Q> {
     Whole {
         /// The foreign use that is still "nobody".
         tolerance: Q,
+        /// There must be at least this much.
+        least: Q,
     },
 }
 
@@ -169,7 +171,10 @@ impl<Q: Quantity> Ledger<Q> {
             Ask::Amount(needed) if needed.units() == 0 => Err(Shortfall::Nothing),
             Ask::Amount(needed) if needed <= free => Ok(needed),
             Ask::Amount(needed) => Err(Shortfall::Short { needed, free }),
-            Ask::Whole { tolerance } => {
+            Ask::Whole { tolerance, least } => {
+                if self.capacity < least {
+                    return Err(Shortfall::Short { needed: least, free: self.capacity });
+                }
                 if self.foreign > tolerance || self.claims.iter().any(|claim| concerns(&claim)) {
                     return Err(Shortfall::NotWhole);
                 }
@@ -461,7 +466,7 @@ mod tests {
 
     #[test]
     fn g6_g13_whole_means_alone_but_for_a_tolerated_desktop() {
-        let whole = Ask::Whole { tolerance: Bytes::gib(1) };
+        let whole = Ask::Whole { tolerance: Bytes::gib(1), least: Bytes::ZERO };
         let mut ledger = Ledger::new(Bytes::gib(80));
         ledger.set_foreign(Bytes::mib(300));
         assert_eq!(ledger.claim(slot(1), whole, Phase::Held), Ok(Bytes::gib(80).saturating_sub(Bytes::mib(300))));
@@ -498,7 +503,7 @@ mod tests {
                 match act {
                     Act::Claim(s, n, promised, whole) if ledger.claim_of(slot(s)).is_none() => {
                         let phase = if promised { Phase::Promised } else { Phase::Held };
-                        let ask = if whole { Ask::Whole { tolerance: Bytes::new(10) } } else { Ask::Amount(Bytes::new(n)) };
+                        let ask = if whole { Ask::Whole { tolerance: Bytes::new(10), least: Bytes::ZERO } } else { Ask::Amount(Bytes::new(n)) };
                         let before = ledger.clone();
                         match (ledger.check(ask, phase), ledger.claim(slot(s), ask, phase)) {
                             (Ok(checked), Ok(taken)) => prop_assert_eq!(checked, taken),

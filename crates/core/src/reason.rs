@@ -1,6 +1,6 @@
 //! Why. Every reason is a type with a stable code; text is made at the edge.
 
-use berth_domain::FailureReason;
+use berth_domain::{FailureReason, ReasonText};
 use serde::{Deserialize, Serialize};
 
 /// Why a workload waits. Waiting is never an error.
@@ -25,6 +25,8 @@ pub enum WaitReason {
     HostFull,
     /// When it was taken in some runner could have held it; none could now.
     NoLongerFits,
+    /// Its last start failed and is not proven gone yet: a job never has two copies.
+    OldCopy,
 }
 
 impl WaitReason {
@@ -41,6 +43,7 @@ impl WaitReason {
             Self::RunnersNotReady => "runners_not_ready",
             Self::HostFull => "host_full",
             Self::NoLongerFits => "no_longer_fits",
+            Self::OldCopy => "old_copy",
         }
     }
 }
@@ -57,6 +60,10 @@ pub enum Unplaceable {
     NoMatchingRunner,
     /// Runners match, but none has its runtime.
     RuntimeMissing,
+    /// It is a job, and every runner that has its runtime says that it is not for jobs.
+    RuntimeNotForJobs,
+    /// It is a lease, and every runner that has its runtime says that it is for jobs only.
+    RuntimeOnlyForJobs,
 }
 
 impl Unplaceable {
@@ -68,6 +75,8 @@ impl Unplaceable {
             Self::UnknownMemory => "unknown_memory",
             Self::NoMatchingRunner => "no_matching_runner",
             Self::RuntimeMissing => "runtime_missing",
+            Self::RuntimeNotForJobs => "runtime_not_for_jobs",
+            Self::RuntimeOnlyForJobs => "runtime_only_for_jobs",
         }
     }
 }
@@ -82,6 +91,8 @@ pub enum Exclusion {
     Labels,
     /// Without the runtime.
     Runtime,
+    /// Its runtime is for the other kind of work.
+    RuntimeKind,
     /// Without a GPU of that name.
     GpuName,
     /// Without one of the pinned GPUs.
@@ -116,6 +127,7 @@ impl Exclusion {
             Self::Pool => "pool",
             Self::Labels => "labels",
             Self::Runtime => "runtime",
+            Self::RuntimeKind => "runtime_kind",
             Self::GpuName => "gpu_name",
             Self::GpuUuid => "gpu_uuid",
             Self::NoGpus => "no_gpus",
@@ -150,9 +162,9 @@ pub enum Closed {
     Cordoned,
     /// A start on it was refused a moment ago.
     BackingOff,
-    /// A line is false.
+    /// More is held, releasing, promised or in use by others than it has.
     Overcommitted,
-    /// Kept for the oldest waiting work.
+    /// Kept for work that has waited too long.
     Reserved,
 }
 
@@ -196,6 +208,8 @@ pub enum StopReason {
     Abandoned,
     /// Its model has more slots than it may have.
     Surplus,
+    /// Its job ran for as long as it may.
+    MaxRun,
 }
 
 impl StopReason {
@@ -212,6 +226,37 @@ impl StopReason {
             Self::Reserved => "reserved",
             Self::Abandoned => "abandoned",
             Self::Surplus => "surplus",
+            Self::MaxRun => "max_run",
+        }
+    }
+}
+
+/// Why nobody can say whether a slot exists. Its memory stays charged until its agent accounts for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnknownReason {
+    /// Its runner was lost.
+    RunnerLost,
+    /// Its runner was forgotten, but another one that lives has the same device.
+    RunnerForgotten,
+    /// Its agent does not mention it any more: it lost its record.
+    NotMentioned,
+    /// The server has a stray of another cluster.
+    OtherCluster,
+    /// Its agent looked for it and cannot tell, for this reason.
+    CannotTell(ReasonText),
+}
+
+impl UnknownReason {
+    /// The stable code.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::RunnerLost => "runner_lost",
+            Self::RunnerForgotten => "runner_forgotten",
+            Self::NotMentioned => "not_mentioned",
+            Self::OtherCluster => "other_cluster",
+            Self::CannotTell(_) => "cannot_tell",
         }
     }
 }
@@ -283,6 +328,8 @@ pub enum Cause {
     ModelDeleted,
     /// Its model changed so that it can never run.
     Unplaceable(Unplaceable),
+    /// It ran for as long as it may.
+    MaxRun,
 }
 
 impl Cause {
@@ -305,6 +352,7 @@ impl Cause {
             Self::JobExited(_) => "job_exited",
             Self::ModelDeleted => "model_deleted",
             Self::Unplaceable(why) => why.code(),
+            Self::MaxRun => "max_run",
         }
     }
 

@@ -21,8 +21,11 @@ pub struct Settings {
     pub suspect_after: Span,
     /// Silence after which a runner's leases move on.
     pub lost_after: Span,
-    /// Age after which the first in order gets a reservation.
+    /// Age after which the first in order that can gets a place kept free.
     pub age_limit: Span,
+    /// How long a place is kept free while nobody knows when it can be used; after that, work that can leave in time
+    /// may use it.
+    pub backfill_after: Span,
     /// How many may wait.
     pub queue_limit: usize,
     /// How long a start may take.
@@ -31,6 +34,8 @@ pub struct Settings {
     pub stall_after: Span,
     /// How often a workload is tried.
     pub attempts: u32,
+    /// Failures before a quiet time of this length are forgiven.
+    pub forgive_after: Span,
     /// The first pause between attempts.
     pub backoff: Span,
     /// The longest pause between attempts.
@@ -65,10 +70,12 @@ impl Default for Settings {
             suspect_after: Span::from_secs(30),
             lost_after: Span::from_secs(300),
             age_limit: Span::from_secs(60),
+            backfill_after: Span::from_secs(600),
             queue_limit: 10_000,
             start_deadline: Span::from_secs(600),
             stall_after: Span::from_secs(60),
             attempts: 3,
+            forgive_after: Span::from_secs(600),
             backoff: Span::from_secs(1),
             backoff_limit: Span::from_secs(60),
             pause_after: Span::from_secs(15),

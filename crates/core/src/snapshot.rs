@@ -6,18 +6,17 @@
 //! Only rows are kept. Whatever follows from them (queues, shelves, sets, look-ups) is made anew, by the same code that
 //! makes it when an event is applied, so a restored state cannot disagree with its rows.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use berth_domain::{
-    ClusterId, DeviceUuid, Epoch, MachineId, ModelName, PoolName, Revision, RunnerId, Timestamp, WorkloadId,
-};
+use berth_domain::{ClusterId, DeviceUuid, Epoch, MachineId, ModelName, Revision, RunnerId, Timestamp, WorkloadId};
 use serde::{Deserialize, Serialize};
 
 use crate::invariants::{self, Violation};
 use crate::settings::Settings;
 use crate::state::{
-    Counters, Device, Machine, Model, Reservation, Runner, Shape, Slot, SlotName, State, Timer, Timers, Workload,
+    Claimant, Counters, Device, Machine, Model, Reservation, Runner, Shape, Slot, SlotName, State, Timer, Timers,
+    Workload,
 };
 use crate::table::{DeviceKey, MachineKey, ModelKey, Row, Rows, RunnerKey, SlotKey, Table, WorkloadKey};
 
@@ -37,7 +36,8 @@ pub struct Snapshot {
     slots: Rows<SlotKey, SlotName, Slot>,
     workloads: Rows<WorkloadKey, WorkloadId, Workload>,
     ended: VecDeque<WorkloadKey>,
-    reservations: BTreeMap<PoolName, Reservation>,
+    reservations: Vec<Reservation>,
+    cordons: BTreeSet<DeviceUuid>,
     timers: Vec<(Timestamp, Timer)>,
 }
 
@@ -67,6 +67,7 @@ impl State {
             workloads: Rows::new(),
             ended: self.ended.clone(),
             reservations: self.queue.reservations.clone(),
+            cordons: self.cordons.clone(),
             timers: self.timers.list(),
         }));
         self.machines.begin_copy();
@@ -116,6 +117,7 @@ impl State {
         state.workloads = Table::from(snapshot.workloads);
         state.ended = snapshot.ended;
         state.queue.reservations = snapshot.reservations;
+        state.cordons = snapshot.cordons;
         state.timers = Timers::from_list(snapshot.timers);
         state.follow_from_rows();
         invariants::check_ledgers(&state)?;
@@ -125,6 +127,8 @@ impl State {
     /// Makes everything that follows from the rows.
     fn follow_from_rows(&mut self) {
         self.restore_fleet();
+        let owners: Vec<Claimant> = self.queue.reservations.iter().map(|row| row.owner).collect();
+        owners.into_iter().for_each(|owner| self.mark_reservation(owner));
         self.restore_catalogue();
         self.restore_slots();
         for workload in self.workloads.keys() {
@@ -156,7 +160,9 @@ impl State {
         for model in self.models.keys() {
             let Some(row) = self.models.get(model) else { continue };
             let (spec, shape) = (row.spec.clone(), Shape::of(&row.spec, &row.memory));
-            self.index.serve(&spec);
+            if !row.deleted {
+                self.index.serve(&spec);
+            }
             let shape = self.take_shape(shape);
             if let Some(row) = self.models.get_mut(model) {
                 row.shape = shape;

@@ -34,6 +34,7 @@ pub fn step(state: &mut State, command: &Command, now: Timestamp) -> Step {
     let starts = matches!(command, Command::Start { .. }) && decide::decide(course.state, command, at).is_ok();
     if !starts {
         course.notice_pause();
+        course.state.now = at;
         course.catch_up();
     }
     let answer = course.carry_out(command);

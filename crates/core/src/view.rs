@@ -5,16 +5,16 @@ use std::sync::Arc;
 use berth_domain::{
     Attempt, Bytes, ClusterId, DesiredAction, DesiredGpu, DesiredSlot, DeviceUuid, Endpoint, FailureReason, Generation,
     GpuCount, GpuMemory, GpuName, Incarnation, MachineId, Millicores, ModelName, ModelRevision, ModelSpec, Priority,
-    Revision, RunnerId, SlotId, SlotState, TenantName, Timestamp, WorkloadId, WorkloadKind, WorkloadState,
+    Revision, RunSpec, RunnerId, SlotId, SlotState, TenantName, Timestamp, WorkloadId, WorkloadKind, WorkloadState,
 };
 
-use crate::event::RunnerTraits;
+use crate::event::{ReservedFor, RunnerTraits};
 use crate::explain::{self, Report};
 use crate::ledger::{Balance, Phase};
 use crate::memory::{self, CorrectionReason, MemoryVerdict, Watched};
 use crate::plan::{self, Demand};
-use crate::reason::{Cause, Closed, StopReason, WaitReason};
-use crate::state::{Admission, Device, Liveness, Slot, State, Workload};
+use crate::reason::{Cause, Closed, StopReason, UnknownReason, WaitReason};
+use crate::state::{Admission, Claimant, Device, Liveness, Slot, State, Workload};
 use crate::table::{RunnerKey, WorkloadKey};
 
 /// One claim of a device's ledger.
@@ -47,6 +47,10 @@ pub struct DeviceView {
     pub balance: Balance<Bytes>,
     /// Why it takes nothing new.
     pub closed: Option<Closed>,
+    /// It is kept free for work of this priority.
+    pub reserved_for: Option<Priority>,
+    /// It is kept free, but work that can leave in time may use it meanwhile.
+    pub backfill: bool,
     /// Whether a line is false.
     pub overcommitted: bool,
     /// Whether the driver tells foreign use from our own.
@@ -103,6 +107,8 @@ pub struct SlotView {
     pub failure: Option<FailureReason>,
     /// Its stop takes too long.
     pub stalled: bool,
+    /// Why nobody can say whether it exists.
+    pub unknown: Option<UnknownReason>,
 }
 
 /// One workload.
@@ -136,8 +142,37 @@ pub struct WorkloadView {
     pub since: Timestamp,
     /// The order of submission.
     pub number: u64,
+    /// The revision of its last change: the same after a restart.
+    pub revision: Revision,
     /// Devices that are kept for it.
     pub reserved: Vec<DeviceUuid>,
+    /// Its runner was lost and it was started again: both copies may have run.
+    pub may_run_twice: bool,
+}
+
+/// A place that is kept free.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservationView {
+    /// For whom.
+    pub owner: ReservedFor,
+    /// Of which priority.
+    pub priority: Priority,
+    /// On which runner.
+    pub runner: RunnerId,
+    /// Its devices in rank order.
+    pub devices: Vec<DeviceUuid>,
+    /// CPU of the runner's machine.
+    pub cpu: Millicores,
+    /// RAM of the runner's machine.
+    pub ram: Bytes,
+    /// CPU or RAM is short: slots on the whole machine are in the way.
+    pub drains_host: bool,
+    /// Work that can leave in time may use it meanwhile.
+    pub backfill: bool,
+    /// When everything in the way will have ended, if that is known.
+    pub free_at: Option<Timestamp>,
+    /// Since when.
+    pub since: Timestamp,
 }
 
 /// One runner.
@@ -163,6 +198,8 @@ pub struct RunnerView {
     pub devices: Vec<DeviceUuid>,
     /// Devices that it reports but that belong to another machine.
     pub disputed: Vec<DeviceUuid>,
+    /// GPUs that it had since its machine was booted and no longer lists, with their names.
+    pub missing: Vec<(DeviceUuid, GpuName)>,
     /// The last revision at which what it should run changed.
     pub desired: Revision,
 }
@@ -285,6 +322,27 @@ impl State {
         self.queue.order.iter().filter_map(|(entry, _)| self.workloads.get(entry.workload)).map(|row| row.id).collect()
     }
 
+    /// All places that are kept free.
+    #[must_use]
+    pub fn reservations(&self) -> Vec<ReservationView> {
+        let view = |row: &crate::state::Reservation| {
+            let devices = row.devices.iter().filter_map(|key| self.devices.get(*key)).map(|device| device.uuid.clone());
+            Some(ReservationView {
+                owner: self.name_of(row.owner)?,
+                priority: row.priority,
+                runner: self.runners.get(row.runner)?.id.clone(),
+                devices: devices.collect(),
+                cpu: row.cpu,
+                ram: row.ram,
+                drains_host: row.drains_host,
+                backfill: row.backfill,
+                free_at: row.free_at,
+                since: row.since,
+            })
+        };
+        self.queue.reservations.iter().filter_map(view).collect()
+    }
+
     /// All runners by id.
     #[must_use]
     pub fn runners(&self) -> Vec<RunnerView> {
@@ -348,45 +406,45 @@ impl State {
         slots.iter().filter_map(|key| self.slots.get(*key)).map(|slot| slot.id).collect()
     }
 
-    /// What a runner should make true. Slots that wait for their turn, or whose fate nobody knows, are not mentioned:
-    /// what is not mentioned is kept.
+    /// What a runner should make true. Slots that wait for their turn are not mentioned: what is not mentioned is kept.
+    /// One whose fate nobody knows is to be accounted for.
     #[must_use]
     pub fn desired(&self, runner: &RunnerId) -> Vec<DesiredSlot> {
         let Some((_, row)) = self.runners.find(runner) else { return Vec::new() };
-        row.slots.iter().filter_map(|key| self.slots.get(*key)).filter_map(|slot| self.desired_slot(slot)).collect()
+        let slots = row.slots.iter().filter_map(|key| self.slots.get(*key));
+        let mentioned = slots.filter_map(|slot| self.desired_slot(slot));
+        // A lost runner is asked once it is back, which a report says.
+        mentioned.filter(|slot| slot.action != DesiredAction::Account || row.liveness != Liveness::Lost).collect()
     }
 
     fn desired_slot(&self, slot: &Slot) -> Option<DesiredSlot> {
         let action = match slot.state {
-            SlotState::Starting | SlotState::Ready | SlotState::Draining => DesiredAction::Run,
+            SlotState::Starting | SlotState::Ready | SlotState::Draining => DesiredAction::Run(self.run_spec(slot)?),
             SlotState::Stopping | SlotState::Failed => DesiredAction::Stop,
-            SlotState::Promised | SlotState::Pending | SlotState::Unknown => return None,
+            // A stray of another cluster is not ours to ask about.
+            SlotState::Unknown if slot.is_stray() => return None,
+            SlotState::Unknown => DesiredAction::Account,
+            SlotState::Promised | SlotState::Pending => return None,
         };
-        let spec = slot.spec.as_deref();
-        let job = slot.job.and_then(|key| self.workloads.get(key)).map(|row| row.submission.job.args.clone());
-        let unnamed = || ModelName::new("unknown").ok();
         let gpu = |gpu: &crate::state::SlotGpu| {
             Some(DesiredGpu { uuid: self.devices.get(gpu.device)?.uuid.clone(), memory_bytes: gpu.bytes })
         };
-        Some(DesiredSlot {
-            id: slot.id,
-            generation: slot.generation,
-            action,
-            model: spec.map(|spec| spec.name.clone()).or_else(unnamed)?,
-            runtime: spec
-                .map(|spec| spec.constraints.runtime.clone())
-                .or_else(|| berth_domain::RuntimeName::new("unknown").ok())?,
-            args: spec
-                .map(|spec| spec.args.clone())
-                .unwrap_or_default()
-                .into_iter()
-                .chain(job.unwrap_or_default())
-                .collect(),
-            gpus: slot.gpus.iter().filter_map(gpu).collect(),
+        let gpus = slot.gpus.iter().filter_map(gpu).collect();
+        Some(DesiredSlot { id: slot.id, generation: slot.generation, gpus, action })
+    }
+
+    fn run_spec(&self, slot: &Slot) -> Option<Box<RunSpec>> {
+        let spec = slot.spec.as_deref()?;
+        let job = slot.job.and_then(|key| self.workloads.get(key)).map(|row| row.submission.job.args.clone());
+        Some(Box::new(RunSpec {
+            model: spec.name.clone(),
+            runtime: spec.constraints.runtime.clone(),
+            kind: if slot.is_job { WorkloadKind::Job } else { WorkloadKind::Lease },
+            args: spec.args.iter().cloned().chain(job.unwrap_or_default()).collect(),
             cpu_millicores: slot.cpu,
             ram_bytes: slot.ram,
-            concurrency: spec.map_or(0, |spec| spec.concurrency),
-        })
+            concurrency: spec.concurrency,
+        }))
     }
 
     /// Why a workload is where it is: for one that waits, judged on the state of this instant.
@@ -394,6 +452,10 @@ impl State {
     pub fn explain(&self, id: WorkloadId, now: Timestamp) -> Option<Report> {
         let (key, row) = self.workloads.find(&id)?;
         let demand = Demand::of_workload(self, key)?;
+        if let Some(why) = row.waits.filter(|_| row.queued.is_some() && !row.eligible) {
+            let plan = plan::Plan { choice: plan::Choice::Wait(why), examined: 0, spared_own: false };
+            return Some(explain::report(self, &demand, &plan, Some(id), now));
+        }
         if row.state == WorkloadState::Queued {
             let plan = plan::plan(self, demand);
             return Some(explain::report(self, &demand, &plan, Some(id), now));
@@ -418,7 +480,7 @@ impl State {
         use std::hash::BuildHasher;
         let slots: Vec<_> = self.slots().into_iter().map(|slot| format!("{slot:?}")).collect();
         let parts = format!(
-            "{:?}{:?}{:?}{:?}{slots:?}{:?}{:?}{:?}{:?}{:?}",
+            "{:?}{:?}{:?}{:?}{slots:?}{:?}{:?}{:?}{:?}{:?}{:?}",
             self.cluster,
             self.epoch,
             self.revision,
@@ -428,6 +490,7 @@ impl State {
             self.runners(),
             self.models(),
             self.queue(),
+            self.reservations(),
         );
         foldhash::fast::FixedState::default().hash_one(parts)
     }
@@ -485,6 +548,8 @@ impl State {
                 .any(|row| row.seat.sizes_differ || row.seat.capacity != device.ledger.capacity()),
             balance: device.ledger.balance(),
             closed: device.closed(),
+            reserved_for: device.reserved_for.and_then(|owner| self.reservation_of(owner)).map(|row| row.priority),
+            backfill: device.backfill,
             overcommitted: device.ledger.is_overcommitted(),
             attributed: device.attributed,
             claims: device.ledger.claims().iter().filter_map(claim).collect(),
@@ -511,11 +576,12 @@ impl State {
             stop_reason: slot.stop_reason,
             failure: slot.failure,
             stalled: slot.stalled,
+            unknown: slot.unknown.clone(),
         })
     }
 
     pub(crate) fn workload_view(&self, key: WorkloadKey, row: &Workload) -> WorkloadView {
-        let reservation = self.queue.reservations.values().find(|row| row.workload == key);
+        let reservation = self.reservation_of(Claimant::Workload(key));
         let devices =
             reservation.into_iter().flat_map(|row| row.devices.iter()).filter_map(|key| self.devices.get(*key));
         WorkloadView {
@@ -533,7 +599,9 @@ impl State {
             created: row.created,
             since: row.since,
             number: row.number,
+            revision: row.changed,
             reserved: devices.map(|device| device.uuid.clone()).collect(),
+            may_run_twice: row.may_run_twice,
         }
     }
 
@@ -555,6 +623,7 @@ impl State {
                 .map(|device| device.uuid.clone())
                 .collect(),
             disputed: row.disputed.clone(),
+            missing: row.missing.iter().map(|gpu| (gpu.uuid.clone(), gpu.name.clone())).collect(),
             desired: row.desired,
         })
     }

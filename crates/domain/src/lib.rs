@@ -23,7 +23,7 @@ mod workload;
 
 pub use amount::{Fraction, Millicores, ParseFractionError};
 pub use bytes::{Bytes, ParseBytesError};
-pub use desired::{DesiredAction, DesiredGpu, DesiredSlot};
+pub use desired::{DesiredAction, DesiredGpu, DesiredSlot, RunSpec};
 pub use ids::{
     Attempt, ClusterId, DecisionId, Epoch, Generation, GpuCount, Incarnation, ModelRevision, Priority, Revision,
     Sequence, SlotId, WorkloadId,
@@ -37,7 +37,7 @@ pub use names::{
 };
 pub use report::{
     Evidence, FailureReason, GpuHealth, GpuReport, HostReport, ReportedClaim, ReportedMemory, ReportedState,
-    RunnerReport, SlotReport,
+    RunnerReport, RuntimeKind, SlotEnd, SlotReport,
 };
 pub use slot::SlotState;
 pub use time::{ParseSpanError, Span, Timestamp};

@@ -103,8 +103,8 @@ pub enum GpuMemory {
     Bytes(Bytes),
     /// A fraction of the device's capacity.
     Fraction(Fraction),
-    /// The device to itself.
-    Whole,
+    /// The device to itself, if it has at least so many bytes. Zero: any device.
+    Whole(Bytes),
 }
 
 impl GpuMemory {
@@ -113,7 +113,7 @@ impl GpuMemory {
     pub const fn bytes(self) -> Option<Bytes> {
         match self {
             Self::Bytes(bytes) => Some(bytes),
-            Self::Fraction(_) | Self::Whole => None,
+            Self::Fraction(_) | Self::Whole(_) => None,
         }
     }
 }
@@ -164,7 +164,7 @@ pub struct ModelSpec {
     pub memory: MemorySource,
     /// GPU counts that it can run on, smallest first. Only 0: it needs no GPU. Empty: powers of two.
     pub gpu_counts: BTreeSet<GpuCount>,
-    /// Whole GPUs, whatever its memory.
+    /// Whole GPUs, each at least as large as its memory asks for.
     pub exclusive: bool,
     /// How many leases one slot serves at once.
     pub concurrency: u32,
@@ -337,10 +337,16 @@ impl ModelSpec {
         if times == 0 {
             return Some(Vec::new());
         }
+        let stated = self.memory.charged().and_then(|memory| memory.on(count));
         if self.exclusive {
-            return Some(vec![GpuMemory::Whole; times]);
+            // A whole GPU must also be large enough, where anybody said how large that is.
+            let least = |rank: &GpuMemory| GpuMemory::Whole(rank.bytes().unwrap_or_default());
+            return Some(stated.map_or_else(
+                || vec![GpuMemory::Whole(Bytes::ZERO); times],
+                |ranks| ranks.iter().map(least).collect(),
+            ));
         }
-        self.memory.charged()?.on(count)
+        stated
     }
 }
 

@@ -32,14 +32,27 @@ pub struct RunnerReport {
     pub pool: PoolName,
     /// Its labels.
     pub labels: BTreeMap<LabelKey, LabelValue>,
-    /// What it can start.
-    pub runtimes: Vec<RuntimeName>,
+    /// What it can start, and what each of them is for.
+    pub runtimes: BTreeMap<RuntimeName, RuntimeKind>,
     /// CPU and RAM it may use.
     pub host: HostReport,
     /// Its GPUs, replicas and all.
     pub gpus: Vec<GpuReport>,
     /// The slots it knows of.
     pub slots: Vec<SlotReport>,
+}
+
+/// What a runtime starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RuntimeKind {
+    /// Servers and jobs, as each slot asks.
+    #[default]
+    Both,
+    /// It serves until it is told to end; to end by itself is a failure.
+    Server,
+    /// It ends by itself, and its exit code says how.
+    Job,
 }
 
 /// CPU and RAM.
@@ -145,8 +158,53 @@ pub enum ReportedState {
     },
     /// It was never started: too little memory was free. Proof that it holds none.
     Refused,
-    /// Its process is gone.
-    Gone(Evidence),
+    /// It is gone.
+    Gone {
+        /// How it came to its end.
+        why: SlotEnd,
+        /// What the agent saw.
+        evidence: Evidence,
+    },
+    /// The agent cannot tell whether it exists.
+    Unknown {
+        /// Why not.
+        why: ReasonText,
+    },
+}
+
+impl ReportedState {
+    /// It was stopped as asked, and everything that can be seen was seen.
+    pub const STOPPED: Self = Self::Gone { why: SlotEnd::Asked, evidence: Evidence::COMPLETE };
+
+    /// Whether its process is said to be gone, or was never started. That need not be proof.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        matches!(self, Self::Gone { .. } | Self::Refused)
+    }
+
+    /// Whether this proves that the slot holds no memory.
+    #[must_use]
+    pub const fn is_proof(&self) -> bool {
+        match self {
+            Self::Gone { evidence, .. } => evidence.is_proof(),
+            Self::Refused => true,
+            _ => false,
+        }
+    }
+}
+
+/// How a slot that is gone came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SlotEnd {
+    /// The server asked for it.
+    Asked,
+    /// It came to a bad end.
+    Failed(FailureReason),
+    /// A job's process ended by itself with this code.
+    Exited(i32),
+    /// Nobody knows: the agent has no record of it, no process carries its mark, and the driver lists none.
+    NoTrace,
 }
 
 /// What the agent saw when it says that a slot is gone. Both must be true to be proof.
@@ -208,5 +266,11 @@ impl FailureReason {
             Self::DeviceLost => "device_lost",
             Self::Unkillable => "unkillable",
         }
+    }
+
+    /// Whether the program itself cannot have run: then a job may be tried again.
+    #[must_use]
+    pub const fn never_ran(self) -> bool {
+        matches!(self, Self::BadBinary)
     }
 }

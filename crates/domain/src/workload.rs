@@ -21,8 +21,12 @@ pub enum WorkloadKind {
 pub struct JobSpec {
     /// Arguments after those of the model.
     pub args: Vec<Arg>,
-    /// Start it elsewhere when its runner is lost, though the lost one may still run.
+    /// Start it again when it did not come to its own end. Where its runner is lost that is done at once, though the
+    /// lost one may still run; everywhere else once the old one is proven gone.
     pub restart_on_lost: bool,
+    /// It is ended after running for so long. A job with a known end may use memory that is kept for others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_run: Option<Span>,
 }
 
 /// A workload as it is submitted.

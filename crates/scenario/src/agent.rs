@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use berth_domain::{
-    BootId, Bytes, ClusterId, DesiredAction, DesiredSlot, DeviceUuid, Evidence, Generation, GpuHealth, GpuName,
-    HostReport, Incarnation, LabelKey, LabelValue, MachineId, Millicores, ModelName, PoolName, ReportedState, RunnerId,
-    RuntimeName, Sequence, SlotId, Timestamp,
+    BootId, Bytes, ClusterId, DesiredSlot, DeviceUuid, Evidence, Generation, GpuHealth, GpuName, HostReport,
+    Incarnation, LabelKey, LabelValue, MachineId, Millicores, ModelName, PoolName, ReportedState, RunnerId,
+    RuntimeKind, RuntimeName, Sequence, SlotEnd, SlotId, Timestamp,
 };
 
-use crate::format::{GpuText, Mode, RunnerText};
+use crate::format::{GpuText, Mode, RunnerText, RuntimesText};
 
 /// A GPU as the agent's driver shows it.
 #[derive(Debug, Clone)]
@@ -42,15 +42,14 @@ pub(crate) struct AgentSlot {
     pub(crate) uses: BTreeMap<DeviceUuid, Bytes>,
     /// Still on the agent's record.
     pub(crate) mentioned: bool,
+    /// It is not on record, the server asks about it, and the agent cannot find it.
+    pub(crate) is_sought: bool,
 }
 
 impl AgentSlot {
     /// Proven gone or never started: to be told once, and then no more.
     pub(crate) fn is_over(&self) -> bool {
-        match &self.state {
-            ReportedState::Gone(evidence) => evidence.is_proof(),
-            state => *state == ReportedState::Refused,
-        }
+        self.state.is_proof()
     }
 }
 
@@ -62,7 +61,7 @@ pub(crate) struct Agent {
     pub(crate) boot: BootId,
     pub(crate) pool: PoolName,
     pub(crate) labels: BTreeMap<LabelKey, LabelValue>,
-    pub(crate) runtimes: Vec<RuntimeName>,
+    pub(crate) runtimes: BTreeMap<RuntimeName, RuntimeKind>,
     pub(crate) host: HostReport,
     pub(crate) gpus: Vec<Gpu>,
     pub(crate) starts: Mode,
@@ -85,7 +84,8 @@ impl Agent {
     /// The agent of a runner as the file describes it.
     pub(crate) fn new(name: &str, text: &RunnerText) -> Result<Self, String> {
         let words = |error: berth_domain::NameError| error.to_string();
-        let usual = || RuntimeName::new("vllm").map(|runtime| vec![runtime]).map_err(words);
+        let usual =
+            || RuntimeName::new("vllm").map(|runtime| BTreeMap::from([(runtime, RuntimeKind::Both)])).map_err(words);
         let gpu = |(number, gpu): (usize, &GpuText)| Gpu::new(name, number, gpu);
         Ok(Self {
             id: RunnerText::runner_id(name)?,
@@ -96,7 +96,7 @@ impl Agent {
             boot: text.boot.clone(),
             pool: text.pool.clone(),
             labels: text.labels.clone(),
-            runtimes: text.runtimes.clone().map_or_else(usual, Ok)?,
+            runtimes: text.runtimes.as_ref().map(RuntimesText::kinds).map_or_else(usual, Ok)?,
             host: HostReport { cpu: Millicores::new(text.cpu_millicores), ram: text.ram },
             gpus: text.gpus.0.iter().enumerate().map(gpu).collect::<Result<_, _>>()?,
             starts: text.starts,
@@ -152,15 +152,15 @@ impl Agent {
         let by_itself = self.stops == Mode::Auto;
         let Some(slot) = self.slots.get_mut(&told.id).filter(|slot| slot.mentioned) else {
             if !self.slots.contains_key(&told.id) {
-                self.keep(told, ReportedState::Gone(Evidence::COMPLETE), BTreeMap::new(), BTreeMap::new());
+                self.keep(told, ReportedState::STOPPED, BTreeMap::new(), BTreeMap::new());
             }
             return;
         };
         let next = match &slot.state {
             // What it already said of its end stands until a step says more.
-            ReportedState::Gone(_) | ReportedState::Refused => return,
+            ReportedState::Gone { .. } | ReportedState::Refused => return,
             ReportedState::Stopping if !by_itself => return,
-            _ if by_itself => ReportedState::Gone(Evidence::COMPLETE),
+            _ if by_itself => ReportedState::STOPPED,
             ReportedState::Failed(_) | ReportedState::Exited { .. } => return,
             _ => ReportedState::Stopping,
         };
@@ -171,10 +171,25 @@ impl Agent {
         self.news = true;
     }
 
+    /// Accounts for a slot that the server asks about: its record says it all; of one that it never had there is no
+    /// trace; one that runs on without a record it cannot tell.
+    pub(crate) fn account(&mut self, told: &DesiredSlot) {
+        match self.slots.get_mut(&told.id) {
+            None => {
+                let gone = ReportedState::Gone { why: SlotEnd::NoTrace, evidence: Evidence::COMPLETE };
+                self.keep(told, gone, BTreeMap::new(), BTreeMap::new());
+            }
+            Some(slot) if !slot.mentioned && !slot.is_sought => {
+                slot.is_sought = true;
+                self.news = true;
+            }
+            Some(_) => {}
+        }
+    }
+
     /// Whether a slot it is told to run is new to it.
     pub(crate) fn is_new(&self, told: &DesiredSlot) -> bool {
-        told.action == DesiredAction::Run
-            && self.slots.get(&told.id).is_none_or(|slot| slot.generation < told.generation)
+        told.should_run() && self.slots.get(&told.id).is_none_or(|slot| slot.generation < told.generation)
     }
 
     fn keep(
@@ -184,8 +199,9 @@ impl Agent {
         claims: BTreeMap<DeviceUuid, Bytes>,
         uses: BTreeMap<DeviceUuid, Bytes>,
     ) {
-        let (generation, model) = (told.generation, Some(told.model.clone()));
-        self.slots.insert(told.id, AgentSlot { generation, model, state, claims, uses, mentioned: true });
+        let (generation, model) = (told.generation, told.run_spec().map(|spec| spec.model.clone()));
+        let (mentioned, is_sought) = (true, false);
+        self.slots.insert(told.id, AgentSlot { generation, model, state, claims, uses, mentioned, is_sought });
         self.news = true;
     }
 }

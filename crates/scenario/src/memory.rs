@@ -1,8 +1,8 @@
 //! The physical side: what is in use on a GPU, whoever accounts for it, and what an agent's driver shows.
 
 use berth_domain::{
-    Bytes, DesiredSlot, DeviceUuid, Endpoint, Evidence, GpuReport, MachineId, ReasonText, ReportedClaim,
-    ReportedMemory, ReportedState, RunnerReport, SlotId, SlotReport,
+    Bytes, DesiredSlot, DeviceUuid, Endpoint, GpuReport, MachineId, ReasonText, ReportedClaim, ReportedMemory,
+    ReportedState, RunnerReport, SlotId, SlotReport,
 };
 
 use crate::agent::{Agent, AgentSlot, Gpu};
@@ -39,7 +39,7 @@ impl World {
     /// What an agent reports now.
     pub(crate) fn report_of(&self, agent: &Agent) -> RunnerReport {
         let nothing = || ReasonText::new("").unwrap_or_else(|error| unreachable!("{error}"));
-        let slots = agent.slots.iter().filter(|(_, slot)| slot.mentioned);
+        let slots = agent.slots.iter().filter(|(_, slot)| slot.mentioned || slot.is_sought);
         RunnerReport {
             runner: agent.id.clone(),
             incarnation: agent.incarnation,
@@ -89,13 +89,15 @@ fn slot_report(agent: &Agent, id: SlotId, slot: &AgentSlot) -> SlotReport {
         let used = slot.uses.get(uuid).copied().unwrap_or_default();
         ReportedMemory { uuid: uuid.clone(), used, peak: used }
     };
-    let unclear = slot.state == ReportedState::Gone(Evidence { tree_gone: true, driver_clear: false });
-    let shown = agent.attributes && !over && !unclear;
+    let unclear = matches!(slot.state, ReportedState::Gone { .. }) && !over;
+    let shown = agent.attributes && !over && !unclear && slot.mentioned;
+    let why = || ReasonText::new("the agent has no record of it").unwrap_or_else(|error| unreachable!("{error}"));
+    let state = if slot.mentioned { slot.state.clone() } else { ReportedState::Unknown { why: why() } };
     SlotReport {
         id,
         generation: slot.generation,
         model: slot.model.clone(),
-        state: slot.state.clone(),
+        state,
         endpoint: ready.then(|| Endpoint::new(format!("{}:{id}", agent.id)).ok()).flatten(),
         claims: slot.claims.iter().map(|(uuid, bytes)| ReportedClaim { uuid: uuid.clone(), bytes: *bytes }).collect(),
         memory: if shown { slot.claims.iter().map(memory).collect() } else { Vec::new() },

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use berth_core::Command;
 use berth_domain::{
-    Bytes, DeviceUuid, Evidence, FailureReason, Generation, Incarnation, Millicores, ReportedState, Sequence, SlotId,
+    Bytes, DeviceUuid, Evidence, FailureReason, Generation, Incarnation, Millicores, ReportedState, Sequence, SlotEnd,
+    SlotId,
 };
 
 use crate::agent::{Agent, AgentSlot, Gpu};
@@ -57,7 +58,7 @@ pub(crate) fn report(world: &mut World, change: Report) -> Result<Taken, StepErr
     }
     agent.pool = change.pool.unwrap_or_else(|| agent.pool.clone());
     agent.labels = change.labels.unwrap_or_else(|| std::mem::take(&mut agent.labels));
-    agent.runtimes = change.runtimes.unwrap_or_else(|| std::mem::take(&mut agent.runtimes));
+    agent.runtimes = change.runtimes.map_or_else(|| std::mem::take(&mut agent.runtimes), |text| text.kinds());
     agent.host.cpu = change.cpu_millicores.map_or(agent.host.cpu, Millicores::new);
     agent.host.ram = change.ram.unwrap_or(agent.host.ram);
 
@@ -147,6 +148,7 @@ fn add_stray(world: &mut World, place: usize, stray: &StrayText) -> Result<(), S
         claims: stray.claims.clone(),
         uses: stray.uses.clone().unwrap_or_else(|| stray.claims.clone()),
         mentioned: true,
+        is_sought: false,
     };
     world.agents[place].slots.insert(id, slot);
     world.strays.insert(stray.name.clone(), id);
@@ -176,15 +178,22 @@ pub(crate) fn gone(world: &mut World, gone: &Gone) -> Result<Taken, StepError> {
     let slot = agent.slots.entry(id).or_insert_with(|| AgentSlot {
         generation,
         model: None,
-        state: ReportedState::Gone(Evidence::COMPLETE),
+        state: ReportedState::STOPPED,
         claims: BTreeMap::new(),
         uses: BTreeMap::new(),
         mentioned: true,
+        is_sought: false,
     });
     if let Some(other) = gone.generation.map(Generation::new).filter(|other| *other != slot.generation) {
         return Ok(gone_before(world, place, id, evidence, other));
     }
-    slot.state = ReportedState::Gone(evidence);
+    let why = match &slot.state {
+        ReportedState::Failed(why) => SlotEnd::Failed(*why),
+        ReportedState::Exited { code } => SlotEnd::Exited(*code),
+        _ => gone.end(),
+    };
+    slot.state = ReportedState::Gone { why, evidence };
+    slot.mentioned = true;
     if evidence.is_proof() {
         slot.uses.clear();
     }
@@ -200,7 +209,7 @@ pub(crate) fn gone(world: &mut World, gone: &Gone) -> Result<Taken, StepError> {
 fn gone_before(world: &mut World, place: usize, id: SlotId, evidence: Evidence, generation: Generation) -> Taken {
     let mut report = world.report_of(&world.agents[place]);
     for said in report.slots.iter_mut().filter(|said| said.id == id) {
-        (said.state, said.generation) = (ReportedState::Gone(evidence), generation);
+        (said.state, said.generation) = (ReportedState::Gone { why: SlotEnd::Asked, evidence }, generation);
     }
     world.agents[place].sequence = world.agents[place].sequence.next();
     world.send(&Command::Report(Box::new(report))).map(|_| ())

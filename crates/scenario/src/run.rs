@@ -59,6 +59,7 @@ impl Case<'_> {
         let (agents, specs) = cast(&runners, &models).map_err(|message| malformed(self.path, message))?;
         let before = |error| self.failed(0, 1, error);
         let mut world = World::new(settings.settings(), agents).map_err(before)?;
+        world.gateways_renew = !steps.iter().any(|step| step.get_ref().speaks_of_renewal());
         prepare(&mut world, specs).map_err(before)?;
         for (number, step) in (1..).zip(&steps) {
             let line = self.line_of(step.span().start);

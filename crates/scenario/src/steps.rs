@@ -133,11 +133,11 @@ fn submit_one(world: &mut World, submit: &Submit, name: String) -> Result<Taken,
         tenant: submit.tenant.clone(),
         ttl: submit.ttl,
         queue_timeout: submit.queue_timeout,
-        job: JobSpec { restart_on_lost: submit.restart_on_lost, ..JobSpec::default() },
+        job: JobSpec { restart_on_lost: submit.restart_on_lost, max_run: submit.max_run, ..JobSpec::default() },
         idempotency_key: submit.key.clone(),
     };
-    if submit.restart_on_lost && submit.kind != WorkloadKind::Job {
-        return Err(StepError::meaningless("restart_on_lost is for jobs"));
+    if (submit.restart_on_lost || submit.max_run.is_some()) && submit.kind != WorkloadKind::Job {
+        return Err(StepError::meaningless("restart_on_lost and max_run are for jobs"));
     }
     let (known, repeated) = match world.send(&Command::Submit { workload: id, submission }) {
         Ok(Answer::Submitted { workload, repeated }) => (workload, repeated),
@@ -147,7 +147,7 @@ fn submit_one(world: &mut World, submit: &Submit, name: String) -> Result<Taken,
     check_repeated(world, submit, known, repeated)?;
     world.names.entry(known).or_insert_with(|| name.clone());
     world.workloads.insert(name, known);
-    if submit.renews {
+    if submit.renews.unwrap_or(world.gateways_renew) {
         world.renewed.insert(known, world.now);
     }
     Ok(Ok(()))
@@ -178,6 +178,7 @@ fn come_back(world: &mut World, runners: &[RunnerId]) -> Result<(), StepError> {
     for runner in runners {
         let place = world.agent(runner)?;
         world.agents[place].silent = false;
+        // One that never registered does so now.
         world.report(place)?;
     }
     Ok(())

@@ -36,6 +36,8 @@ pub(crate) struct World {
     /// All slots that a workload had, in order.
     pub(crate) slots_of: HashMap<WorkloadId, Vec<SlotId>>,
     pub(crate) strays: BTreeMap<String, SlotId>,
+    /// Gateways renew their leases, because the file does not say when they do.
+    pub(crate) gateways_renew: bool,
     /// Leases that their gateway renews, and when it did so last.
     pub(crate) renewed: BTreeMap<WorkloadId, Timestamp>,
     numbers: u64,
@@ -57,6 +59,7 @@ impl World {
             names: HashMap::new(),
             slots_of: HashMap::new(),
             strays: BTreeMap::new(),
+            gateways_renew: false,
             renewed: BTreeMap::new(),
             numbers: 0,
         };
@@ -108,9 +111,10 @@ impl World {
             return Ok(());
         }
         for told in self.state.desired(&agent.id.clone()) {
-            if told.action == DesiredAction::Stop {
-                self.agents[place].stop(&told);
-                continue;
+            match told.action {
+                DesiredAction::Stop => self.agents[place].stop(&told),
+                DesiredAction::Account => self.agents[place].account(&told),
+                DesiredAction::Run(_) => {}
             }
             if !self.agents[place].is_new(&told) {
                 continue;
@@ -121,7 +125,7 @@ impl World {
                 Some(lacking) => {
                     return Err(StepError::otherwise(format!(
                         "runner {} was told to start {} with {} on {}, where {} is free",
-                        self.agents[place].id, told.model, lacking.needed, lacking.uuid, lacking.free
+                        self.agents[place].id, told.id, lacking.needed, lacking.uuid, lacking.free
                     )));
                 }
             }
@@ -131,6 +135,9 @@ impl World {
 
     /// An agent reports. One that the server does not know registers, as a real one does.
     pub(crate) fn report(&mut self, place: usize) -> Result<(), StepError> {
+        if self.agents[place].incarnation.is_none() {
+            return self.register(place).map_err(|refusal| refused(&refusal));
+        }
         let report = self.report_of(&self.agents[place]);
         match self.send(&Command::Report(Box::new(report))) {
             Ok(_) => self.reported(place),

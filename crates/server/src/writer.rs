@@ -207,6 +207,8 @@ pub fn start<J: Journal + 'static>(
     started.answer.clone().map_err(StartError::Refused)?;
     desk.journal.reserve(ROOM_FOR_BATCH, true).map_err(|_| StartError::NoRoom)?;
     desk.keep(std::slice::from_ref(&started)).map_err(StartError::Append)?;
+    // A server that starts on a full disk is not ready before anybody has asked it for anything.
+    desk.room(&[]);
     let changes = desk.engine.take_work_changes();
     desk.views.publish(changes, vec![started], &[Duration::ZERO], desk.engine.state());
     desk.publish_fleet();

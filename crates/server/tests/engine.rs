@@ -28,7 +28,10 @@ fn report() -> RunnerReport {
         address: ReasonText::new("").unwrap(),
         pool: PoolName::default_pool(),
         labels: std::collections::BTreeMap::new(),
-        runtimes: vec![RuntimeName::new("sim").unwrap()],
+        runtimes: std::collections::BTreeMap::from([(
+            RuntimeName::new("sim").unwrap(),
+            berth_domain::RuntimeKind::Both,
+        )]),
         host: HostReport { cpu: Millicores::new(8000), ram: Bytes::gib(64) },
         gpus: vec![GpuReport {
             uuid: DeviceUuid::new("GPU-a").unwrap(),

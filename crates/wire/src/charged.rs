@@ -91,7 +91,7 @@ impl ChargedMemory {
             None => "unknown",
             Some(None | Some(GpuMemory::Bytes(_))) => "bytes",
             Some(Some(GpuMemory::Fraction(_))) => "fraction",
-            Some(Some(GpuMemory::Whole)) => "whole",
+            Some(Some(GpuMemory::Whole(_))) => "whole",
         };
         let source = match memory.as_ref().map(Vec::is_empty) {
             None | Some(true) => None,

@@ -1,8 +1,8 @@
 //! What agents are asked to make true.
 
 use berth_domain::{
-    Arg, Bytes, ClusterId, DesiredAction, DeviceUuid, Epoch, Generation, Incarnation, Millicores, ModelName, Revision,
-    RuntimeName, SlotId,
+    Arg, Bytes, ClusterId, DeviceUuid, Epoch, Generation, Incarnation, Millicores, ModelName, Revision, RuntimeName,
+    SlotId, WorkloadKind,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -21,7 +21,10 @@ pub struct Desired {
     /// The revision that this is of: `after` for the next poll.
     #[schema(value_type = schema::Revision)]
     pub revision: Revision,
-    /// What to run and what to stop.
+    /// The protocol that the server speaks: see [`crate::PROTOCOL`].
+    #[serde(default = "crate::oldest_protocol")]
+    pub protocol: u32,
+    /// What to run, what to stop, and what to account for.
     #[serde(default)]
     pub slots: Vec<DesiredSlot>,
     /// What else the server would like; an agent leaves what it does not know.
@@ -29,7 +32,7 @@ pub struct Desired {
     pub requests: Vec<AgentRequest>,
 }
 
-/// One slot that a runner should run or stop.
+/// One slot that the server mentions to a runner: run it, stop it, or account for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DesiredSlot {
     /// Which slot.
@@ -38,22 +41,43 @@ pub struct DesiredSlot {
     /// Which start of it.
     #[schema(value_type = schema::Generation)]
     pub generation: Generation,
+    /// Its devices in rank order.
+    #[serde(default)]
+    pub gpus: Vec<DesiredGpu>,
     /// What to do.
-    #[schema(value_type = schema::DesiredAction)]
+    #[serde(flatten)]
     pub action: DesiredAction,
+}
+
+/// What an agent should do about a slot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub enum DesiredAction {
+    /// Run it like this.
+    Run(RunSpec),
+    /// End it, and prove that it is gone.
+    Stop,
+    /// Say whether it exists: it lives, it is gone with evidence, or it cannot be told and why. Start and stop nothing.
+    Account,
+}
+
+/// How a slot is run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RunSpec {
     /// The model that it serves.
     #[schema(value_type = schema::ModelName)]
     pub model: ModelName,
     /// What starts it.
     #[schema(value_type = schema::RuntimeName)]
     pub runtime: RuntimeName,
+    /// Whether it serves leases or is one job.
+    #[serde(default)]
+    #[schema(value_type = schema::WorkloadKind)]
+    pub kind: WorkloadKind,
     /// Arguments of the model and the job.
     #[serde(default)]
     #[schema(value_type = Vec<schema::Arg>)]
     pub args: Vec<Arg>,
-    /// Its devices in rank order.
-    #[serde(default)]
-    pub gpus: Vec<DesiredGpu>,
     /// Its CPU.
     #[serde(default)]
     #[schema(value_type = schema::Millicores)]
@@ -81,36 +105,40 @@ pub struct DesiredGpu {
 impl From<berth_domain::DesiredSlot> for DesiredSlot {
     fn from(slot: berth_domain::DesiredSlot) -> Self {
         let gpu = |gpu: berth_domain::DesiredGpu| DesiredGpu { uuid: gpu.uuid, memory_bytes: gpu.memory_bytes };
-        Self {
-            id: slot.id,
-            generation: slot.generation,
-            action: slot.action,
-            model: slot.model,
-            runtime: slot.runtime,
-            args: slot.args,
-            gpus: slot.gpus.into_iter().map(gpu).collect(),
-            cpu_millicores: slot.cpu_millicores,
-            ram_bytes: slot.ram_bytes,
-            concurrency: slot.concurrency,
-        }
+        let action = match slot.action {
+            berth_domain::DesiredAction::Run(spec) => DesiredAction::Run(RunSpec {
+                model: spec.model,
+                runtime: spec.runtime,
+                kind: spec.kind,
+                args: spec.args,
+                cpu_millicores: spec.cpu_millicores,
+                ram_bytes: spec.ram_bytes,
+                concurrency: spec.concurrency,
+            }),
+            berth_domain::DesiredAction::Stop => DesiredAction::Stop,
+            berth_domain::DesiredAction::Account => DesiredAction::Account,
+        };
+        Self { id: slot.id, generation: slot.generation, gpus: slot.gpus.into_iter().map(gpu).collect(), action }
     }
 }
 
 impl From<DesiredSlot> for berth_domain::DesiredSlot {
     fn from(slot: DesiredSlot) -> Self {
         let gpu = |gpu: DesiredGpu| berth_domain::DesiredGpu { uuid: gpu.uuid, memory_bytes: gpu.memory_bytes };
-        Self {
-            id: slot.id,
-            generation: slot.generation,
-            action: slot.action,
-            model: slot.model,
-            runtime: slot.runtime,
-            args: slot.args,
-            gpus: slot.gpus.into_iter().map(gpu).collect(),
-            cpu_millicores: slot.cpu_millicores,
-            ram_bytes: slot.ram_bytes,
-            concurrency: slot.concurrency,
-        }
+        let action = match slot.action {
+            DesiredAction::Run(spec) => berth_domain::DesiredAction::Run(Box::new(berth_domain::RunSpec {
+                model: spec.model,
+                runtime: spec.runtime,
+                kind: spec.kind,
+                args: spec.args,
+                cpu_millicores: spec.cpu_millicores,
+                ram_bytes: spec.ram_bytes,
+                concurrency: spec.concurrency,
+            })),
+            DesiredAction::Stop => berth_domain::DesiredAction::Stop,
+            DesiredAction::Account => berth_domain::DesiredAction::Account,
+        };
+        Self { id: slot.id, generation: slot.generation, gpus: slot.gpus.into_iter().map(gpu).collect(), action }
     }
 }
 

@@ -42,4 +42,8 @@ pub struct Version {
     #[serde(default)]
     #[schema(value_type = schema::Epoch)]
     pub epoch: Epoch,
+    /// The protocol that it speaks with agents: see [`crate::PROTOCOL`].
+    #[serde(default = "crate::oldest_protocol")]
+    #[schema(example = 2)]
+    pub protocol: u32,
 }

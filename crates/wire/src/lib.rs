@@ -16,6 +16,17 @@
 
 pub mod body;
 
+/// The protocol that servers and agents of this version speak: reports and what is desired.
+///
+/// It changes when one side could misunderstand the other. A server and an agent that speak different ones say so and
+/// do nothing to each other; nothing that runs is stopped for it. 1 had no number; 2 asks agents to account for slots.
+pub const PROTOCOL: u32 = 2;
+
+/// What somebody speaks who does not say it.
+pub(crate) const fn oldest_protocol() -> u32 {
+    1
+}
+
 mod audit;
 mod balance;
 mod charged;
@@ -50,7 +61,7 @@ pub use charged::{ChargedMemory, ObservedMemory};
 pub use decision::{
     CountTried, Decision, DecisionQuery, DeviceRow, Eviction, Explanation, Fit, FitQuery, Judgement, Outcome, RowClaim,
 };
-pub use desired::{Desired, DesiredGpu, DesiredQuery, DesiredSlot};
+pub use desired::{Desired, DesiredAction, DesiredGpu, DesiredQuery, DesiredSlot, RunSpec};
 pub use estimate::{Estimate, EstimateInputs, EstimateRequest, EstimatedCount, EstimatedGpu, EstimatedModel, KvType};
 pub use event::{EventQuery, StreamEvent};
 pub use health::{Health, Ready, Version};
@@ -65,7 +76,7 @@ pub use queue::{Demand, DemandNeed, QueueEntry};
 pub use reason::Reason;
 pub use report::{
     Closeness, ComputeMode, GpuHealth, GpuLink, GpuTelemetry, Host, ReportAnswer, ReportRequest, ReportedClaim,
-    ReportedEvidence, ReportedGpu, ReportedMemory, ReportedSlot, ReportedSlotState,
+    ReportedEvidence, ReportedGpu, ReportedMemory, ReportedSlot, ReportedSlotState, RuntimeKind,
 };
 pub use request::{AgentRequest, RequestId, RequestKind};
 pub use runner::{DrainQuery, ForgetRequest, Runner, RunnerAdmission, RunnerState};

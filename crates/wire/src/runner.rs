@@ -9,7 +9,7 @@ use berth_domain::{
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::report::Host;
+use crate::report::{Host, RuntimeKind};
 use crate::{Time, TimeSpan, schema};
 
 /// A runner, as the server holds it.
@@ -46,6 +46,10 @@ pub struct Runner {
     /// Where its slots answer.
     #[serde(default)]
     pub address: String,
+    /// What each runtime is for.
+    #[serde(default)]
+    #[schema(value_type = BTreeMap<String, RuntimeKind>)]
+    pub runtime_kinds: BTreeMap<RuntimeName, RuntimeKind>,
     /// CPU and RAM that it may use.
     #[serde(default)]
     pub host: Host,

@@ -162,7 +162,6 @@ described!(
         json!("q8_0/f16")
     ])
 );
-words!(DesiredAction, ["run", "stop"], "What an agent should do. A slot that is not mentioned is kept.");
 
 /// Whole bytes from `least` on, or a number with a unit.
 fn size(least: u64, doc: &str) -> RefOr<Schema> {

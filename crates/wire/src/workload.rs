@@ -48,8 +48,12 @@ pub struct JobRequest {
     /// Arguments after those of the model.
     #[schema(value_type = Vec<schema::Arg>, max_items = 1024)]
     pub args: Vec<Arg>,
-    /// Start it elsewhere when its runner is lost, though the lost one may still run.
+    /// Start it again when it did not come to its own end. Where its runner is lost that is done at once, though the
+    /// lost one may still run; everywhere else once the old one is proven gone.
     pub restart_on_lost: bool,
+    /// It is ended after running for so long. A job with a known end may use memory that is kept for others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_run: Option<TimeSpan>,
 }
 
 impl SubmitRequest {
@@ -74,6 +78,9 @@ impl SubmitRequest {
         if job.args.len() > Self::MOST_ARGS {
             return Err(Invalid::new("job.args", format!("at most {} arguments", Self::MOST_ARGS)));
         }
+        if job.max_run.is_some_and(|span| span.0.millis() == 0) {
+            return Err(Invalid::new("job.max_run", "a job must run for more than 0 ms"));
+        }
         Ok(Submission {
             model: self.model,
             kind,
@@ -81,7 +88,11 @@ impl SubmitRequest {
             tenant: self.tenant,
             ttl: self.ttl.map(|ttl| ttl.0),
             queue_timeout: self.queue_timeout.map(|timeout| timeout.0),
-            job: JobSpec { args: job.args, restart_on_lost: job.restart_on_lost },
+            job: JobSpec {
+                args: job.args,
+                restart_on_lost: job.restart_on_lost,
+                max_run: job.max_run.map(|span| span.0),
+            },
             idempotency_key,
         })
     }
@@ -192,6 +203,9 @@ pub struct Workload {
     #[serde(default)]
     #[schema(value_type = Vec<schema::DeviceUuid>)]
     pub reserved_gpus: Vec<DeviceUuid>,
+    /// Its runner was lost and it was started again: both copies may have run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_run_twice: bool,
 }
 
 /// The slot of a workload.

@@ -2,10 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use berth_domain::{
-    Bytes, DeviceUuid, Evidence, FailureReason, GpuHealth, ReportedState, RunnerId, RunnerReport, Sequence,
+    Bytes, DesiredAction, DeviceUuid, Evidence, FailureReason, GpuHealth, ReasonText, ReportedState, RunnerId,
+    RunnerReport, RuntimeKind, RuntimeName, Sequence, SlotEnd, WorkloadKind,
 };
 use berth_wire::body::read;
-use berth_wire::{Desired, Invalid, ReportRequest};
+use berth_wire::{Desired, Invalid, PROTOCOL, ReportRequest};
 use serde_json::{Value, json};
 
 fn taken(body: &Value) -> Result<RunnerReport, Invalid> {
@@ -69,12 +70,52 @@ fn every_state_of_a_slot_is_told() {
     assert_eq!(state(&json!({"state": "failed", "reason": "out_of_memory"})), failed(FailureReason::OutOfMemory));
     assert_eq!(state(&json!({"state": "failed", "reason": "something_new"})), failed(FailureReason::Crashed));
     assert_eq!(state(&json!({"state": "failed"})), failed(FailureReason::Crashed));
+    let unknown = |why: &str| ReportedState::Unknown { why: ReasonText::new(why).unwrap() };
+    assert_eq!(state(&json!({"state": "unknown", "detail": "another namespace"})), unknown("another namespace"));
+    assert_eq!(state(&json!({"state": "unknown"})), unknown("the agent does not say why"));
+    assert_eq!(state(&json!({"state": "asleep"})), unknown("the agent does not say why"), "a word of a later version");
+}
+
+#[test]
+fn an_end_is_told_in_one_report() {
+    let seen = json!({"tree_gone": true, "driver_clear": true});
+    let gone = |why| ReportedState::Gone { why, evidence: Evidence::COMPLETE };
+    for (fields, why) in [
+        (json!({}), SlotEnd::Asked),
+        (json!({"reason": "asked"}), SlotEnd::Asked),
+        (json!({"reason": "no_trace"}), SlotEnd::NoTrace),
+        (json!({"reason": "out_of_memory"}), SlotEnd::Failed(FailureReason::OutOfMemory)),
+        (json!({"reason": "something_new"}), SlotEnd::Failed(FailureReason::Crashed)),
+        (json!({"exit_code": 0}), SlotEnd::Exited(0)),
+        (json!({"exit_code": 3, "reason": "crashed"}), SlotEnd::Exited(3)),
+    ] {
+        let mut body = json!({"state": "gone", "evidence": seen});
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        assert_eq!(state(&body), gone(why), "{body}");
+    }
+}
+
+#[test]
+fn what_a_runtime_is_for_is_told_and_both_where_it_is_not() {
+    let report = taken(&json!({
+        "machine_id": "m1", "boot_id": "b1", "runtimes": ["a", "b", "c", "d"],
+        "runtime_kinds": {"a": "server", "b": "job", "c": "something_new", "e": "job"},
+    }))
+    .unwrap();
+    let name = |text| RuntimeName::new(text).unwrap();
+    let expected = [
+        (name("a"), RuntimeKind::Server),
+        (name("b"), RuntimeKind::Job),
+        (name("c"), RuntimeKind::Both),
+        (name("d"), RuntimeKind::Both),
+    ];
+    assert_eq!(report.runtimes, expected.into());
 }
 
 #[test]
 fn r6_gone_without_evidence_is_no_proof() {
     let seen = |fields: Value| match state(&fields) {
-        ReportedState::Gone(evidence) => evidence.is_proof(),
+        gone @ ReportedState::Gone { .. } => gone.is_proof(),
         other => unreachable!("{other:?}"),
     };
     assert!(!seen(json!({"state": "gone"})));
@@ -112,7 +153,7 @@ fn a_report_survives_the_way_out_and_in() {
     let mut report = taken(&json!({
         "incarnation": 3, "cluster_id": "018f3b1c-7c2e-7d41-9a55-0b8f6f1c2d3e", "machine_id": "m1", "boot_id": "b1",
         "sequence": 9, "version": "0.1", "address": "10.0.0.7", "pool": "big", "labels": {"zone": "eu-1"},
-        "runtimes": ["vllm"], "host": {"cpu_millicores": 8000, "ram_bytes": 1024},
+        "runtimes": ["train", "vllm"], "runtime_kinds": {"train": "job", "vllm": "server"}, "host": {"cpu_millicores": 8000, "ram_bytes": 1024},
         "gpus": [{"uuid": "MIG-1", "index": 2, "name": "1g.10gb", "memory_total_bytes": 10, "memory_used_bytes": 2,
             "memory_reserved_bytes": 1, "parent_uuid": "GPU-a", "health": "stale"}],
         "slots": [{"id": "018f3b1c-7c2e-7d41-0000-000000000007", "generation": 2, "model": "m", "state": "ready",
@@ -127,11 +168,16 @@ fn a_report_survives_the_way_out_and_in() {
         ReportedState::Failed(FailureReason::PortTaken),
         ReportedState::Exited { code: -9 },
         ReportedState::Refused,
-        ReportedState::Gone(Evidence { tree_gone: true, driver_clear: false }),
+        ReportedState::Gone { why: SlotEnd::Asked, evidence: Evidence { tree_gone: true, driver_clear: false } },
+        ReportedState::Gone { why: SlotEnd::Exited(0), evidence: Evidence::COMPLETE },
+        ReportedState::Gone { why: SlotEnd::Failed(FailureReason::DeviceLost), evidence: Evidence::COMPLETE },
+        ReportedState::Gone { why: SlotEnd::NoTrace, evidence: Evidence::COMPLETE },
+        ReportedState::Unknown { why: ReasonText::new("/proc cannot be read").unwrap() },
     ];
     for state in states {
         report.slots[0].state = state;
         let body = serde_json::to_value(ReportRequest::from(report.clone())).unwrap();
+        assert_eq!(body["protocol"], PROTOCOL, "every report says which protocol it is in");
         assert_eq!(taken(&body).unwrap(), report);
     }
 }
@@ -145,7 +191,29 @@ fn n8_an_agent_reads_what_a_newer_server_says() {
         "requests": [{"id": "018f3b1c-7c2e-7d41-0000-000000000009", "kind": "dance", "steps": [1, 2]}],
     });
     let desired: Desired = serde_json::from_value(text).unwrap();
+    assert_eq!(desired.protocol, 1, "a server that does not say it speaks the first one");
     let slot: berth_domain::DesiredSlot = desired.slots[0].clone().into();
     assert_eq!(slot.gpus[0].memory_bytes, Bytes::new(5));
+    assert_eq!(slot.run_spec().unwrap().kind, WorkloadKind::Lease);
     assert_eq!(berth_wire::DesiredSlot::from(slot), desired.slots[0]);
+}
+
+#[test]
+fn a_stop_and_an_account_need_no_model_and_an_action_that_nobody_knows_is_refused() {
+    let body = |action: &str| {
+        json!({
+            "cluster_id": "018f3b1c-7c2e-7d41-9a55-0b8f6f1c2d3e", "epoch": 1, "revision": 9, "protocol": PROTOCOL,
+            "slots": [{"id": "018f3b1c-7c2e-7d41-0000-000000000007", "generation": 1, "action": action,
+                "gpus": [{"uuid": "GPU-a", "memory_bytes": 5}]}],
+        })
+    };
+    for (action, expected) in [("stop", DesiredAction::Stop), ("account", DesiredAction::Account)] {
+        let desired: Desired = serde_json::from_value(body(action)).unwrap();
+        let slot: berth_domain::DesiredSlot = desired.slots[0].clone().into();
+        assert_eq!((&slot.action, slot.gpus.len()), (&expected, 1));
+        let back = serde_json::to_value(berth_wire::DesiredSlot::from(slot)).unwrap();
+        assert_eq!(back, body(action)["slots"][0]);
+    }
+    assert!(serde_json::from_value::<Desired>(body("dance")).is_err());
+    assert!(serde_json::from_value::<Desired>(body("run")).is_err(), "what should run says how");
 }

@@ -56,6 +56,8 @@ pub struct Workload {
     pub slot: Option<SlotId>,
     /// It pauses after a failure.
     pub pauses: bool,
+    /// It waits until this slot, its last start, is gone.
+    pub waits_for: Option<SlotId>,
     /// Where it failed last.
     pub avoid: Option<RunnerId>,
 }

@@ -31,8 +31,8 @@ impl Reference {
                 self.turn(event, *slot, &[Starting, Ready, Draining, Unknown, Stopping], Failed)?;
                 self.slot(*slot).into_iter().for_each(|row| row.phase = Phase::Held);
             }
-            Event::SlotUnknown { slot } => {
-                self.turn(event, *slot, &[Starting, Ready, Draining, Failed, Stopping], Unknown)?;
+            Event::SlotUnknown { slot, .. } => {
+                self.turn(event, *slot, &[Starting, Ready, Draining, Failed, Stopping, Unknown], Unknown)?;
             }
             Event::SlotReturned { slot, ready } => {
                 let held = self.slot(*slot).is_some_and(|row| row.phase == Phase::Held);
@@ -133,6 +133,8 @@ impl Reference {
         ensure!("lives of slots", legal, "{event:?} of {known:?}");
         let busy = self.workloads.iter().find(|(_, row)| name.1.is_none() && row.slot == Some(name.0));
         ensure!("nobody is left on a released slot", busy.is_none(), "{event:?}: {busy:?}");
+        let freed = self.workloads.values_mut().filter(|row| name.1.is_none() && row.waits_for == Some(name.0));
+        freed.for_each(|row| row.waits_for = None);
         Ok(())
     }
 

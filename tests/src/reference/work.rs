@@ -20,18 +20,23 @@ impl Reference {
                     attempt: 1,
                     slot: None,
                     pauses: false,
+                    waits_for: None,
                     avoid: None,
                 };
                 let known = self.workloads.insert(*workload, row);
                 ensure!("lives of workloads", known.is_none(), "{event:?}: known already");
             }
             Event::WorkloadAssigned { workload, slot } => self.assign(event, *workload, *slot)?,
-            Event::WorkloadRequeued { workload, cause, not_before } => {
+            Event::WorkloadRequeued { workload, cause, not_before, after, .. } => {
                 let failed = cause.is_failure();
                 let runner = self.runner_of(*workload).filter(|_| failed);
                 let row = self.workload(event, *workload, |state| matches!(state, Assigned | Running))?;
                 (row.state, row.slot, row.attempt) = (Queued, None, row.attempt + 1);
                 (row.pauses, row.avoid) = (not_before.is_some(), runner);
+                row.waits_for = *after;
+            }
+            Event::WorkloadUnblocked { workload } => {
+                self.workload(event, *workload, |state| state == Queued)?.waits_for = None;
             }
             Event::WorkloadEligible { workload } => {
                 self.workload(event, *workload, |state| state == Queued)?.pauses = false;
@@ -41,7 +46,7 @@ impl Reference {
                 let done = matches!(cause, Cause::Completed | Cause::JobExited(0));
                 ensure!("lives of workloads", !succeeded || done, "{event:?}");
                 let row = self.workload(event, *workload, |state| !matches!(state, Ended(_)))?;
-                (row.state, row.slot, row.pauses) = (Ended(*end), None, false);
+                (row.state, row.slot, row.pauses, row.waits_for) = (Ended(*end), None, false, None);
             }
             Event::WorkloadForgotten { workload } => {
                 self.workload(event, *workload, |state| matches!(state, Ended(_)))?;
@@ -85,7 +90,8 @@ impl Reference {
             WorkloadKind::Job => placed.job == Some(id) && taken == 0,
         };
         ensure!("concurrency", right, "{event:?}: {taken} on {placed:?}");
-        let serves = workload.submission.model == placed.model && current && state.is_live() && !workload.pauses;
+        let may = !workload.pauses && workload.waits_for.is_none();
+        let serves = workload.submission.model == placed.model && current && state.is_live() && may;
         ensure!("leases go to live slots of their model", serves, "{event:?}: {state} {placed:?}");
         workload.slot = Some(slot);
         workload.state = if state == SlotState::Ready { WorkloadState::Running } else { WorkloadState::Assigned };

@@ -14,6 +14,8 @@ const KINDS: [WorkloadKind; 2] = [WorkloadKind::Lease, WorkloadKind::Job];
 impl State {
     pub(super) fn on_model_put(&mut self, spec: &Arc<ModelSpec>, revision: ModelRevision) {
         self.index.serve(spec);
+        let before = self.models.find(&spec.name).filter(|(_, row)| !row.deleted).map(|(_, row)| row.spec.clone());
+        before.into_iter().for_each(|before| self.index.dismiss(&before));
         let shape = self.take_shape(Shape::of(spec, &BTreeMap::new()));
         let key = match self.models.key(&spec.name) {
             Some(key) => self.change_model(key, spec, revision, shape),
@@ -130,6 +132,8 @@ impl State {
 
     pub(super) fn on_model_deleted(&mut self, name: &ModelName) {
         let Some(key) = self.models.key(name) else { return };
+        let before = self.models.get(key).filter(|row| !row.deleted).map(|row| row.spec.clone());
+        before.into_iter().for_each(|before| self.index.dismiss(&before));
         if let Some(row) = self.models.get_mut(key) {
             row.deleted = true;
             row.retry_at = None;
@@ -160,6 +164,8 @@ fn new_model(spec: &Arc<ModelSpec>, revision: ModelRevision, shape: ShapeKey) ->
         slots: std::collections::BTreeSet::new(),
         live: 0,
         open: std::collections::BTreeSet::new(),
+        kept_back: std::collections::BTreeSet::new(),
+        short_since: None,
         waiting_leases: std::collections::BTreeSet::new(),
         waiting_jobs: std::collections::BTreeSet::new(),
         heads: [None; 2],

@@ -11,9 +11,11 @@ use smallvec::SmallVec;
 use crate::event::{RunnerTraits, Seat};
 use crate::ledger::Ledger;
 use crate::reason::WaitReason;
-use crate::state::{Admission, Device, Liveness, Machine, Runner, SeatRow, State, Timer};
+use crate::state::{Admission, Device, Liveness, Machine, MissingGpu, Runner, SeatRow, State, Timer};
 use crate::table::{DeviceKey, MachineKey, RunnerKey};
 
+/// GPUs of a runner that are remembered though it no longer lists them.
+const MOST_MISSING: usize = 64;
 /// Boots of a machine that are remembered as over.
 const PAST_BOOTS: usize = 16;
 
@@ -24,7 +26,12 @@ impl State {
         // What only telemetry knew is heard anew.
         for slot in self.slots.keys() {
             for gpu in self.slots.get_mut(slot).map(|row| &mut row.gpus).into_iter().flatten() {
-                (gpu.observed, gpu.peak) = (None, Bytes::ZERO);
+                (gpu.observed, gpu.used_before, gpu.peak) = (None, None, Bytes::ZERO);
+            }
+        }
+        for device in self.devices.keys() {
+            if let Some(row) = self.devices.get_mut(device) {
+                (row.last_used, row.left_since) = (None, Bytes::ZERO);
             }
         }
         self.on_timers_restarted(at);
@@ -58,6 +65,8 @@ impl State {
         for runner in self.runners.keys() {
             self.link_silence(runner);
         }
+        self.timers.disarm(Timer::Reservations);
+        self.arm_reservations();
     }
 
     pub(super) fn on_machine_booted(&mut self, id: &MachineId, boot: &BootId) {
@@ -69,6 +78,7 @@ impl State {
                 cpu: Ledger::new(Millicores::ZERO),
                 ram: Ledger::new(Bytes::ZERO),
                 runners: Vec::new(),
+                reserved_for: SmallVec::new(),
                 evictable_cpu: Millicores::ZERO,
                 evictable_ram: Bytes::ZERO,
             };
@@ -86,6 +96,8 @@ impl State {
             let devices = self.runners.get(runner).map(|row| row.devices.clone()).unwrap_or_default();
             if let Some(row) = self.runners.get_mut(runner) {
                 row.reported = false;
+                // What a machine does not list after a boot is not in it any more.
+                row.missing.clear();
             }
             self.index.touch_runner(runner);
             for device in devices {
@@ -155,6 +167,7 @@ impl State {
             devices: SmallVec::new(),
             slots: Vec::new(),
             disputed: Vec::new(),
+            missing: Vec::new(),
             desired: self.revision,
             standing: None,
             spots: SmallVec::new(),
@@ -201,8 +214,17 @@ impl State {
         let Some(key) = self.runners.key(id) else { return };
         let Some(row) = self.runners.get_mut(key) else { return };
         row.liveness = liveness;
+        // The word of a lost runner about a GPU that it shares counts no more.
+        for device in row.devices.clone() {
+            let seats = self.devices.get_mut(device).map(|row| &mut row.seats);
+            let seat = seats.into_iter().flatten().find(|seat| seat.runner == key);
+            seat.into_iter().for_each(|seat| seat.is_heard = liveness != Liveness::Lost);
+            self.index.touch_device(device);
+        }
         self.on_runner_changed(key);
         self.link_silence(key);
+        // A runner that is back is asked about the slots that nobody knows of.
+        self.note_unknown_slots(key);
     }
 
     pub(super) fn on_loss_deferred(&mut self, id: &RunnerId, at: Timestamp) {
@@ -265,6 +287,7 @@ impl State {
         row.admission = Admission::Forgotten;
         row.reported = false;
         row.disputed.clear();
+        row.missing.clear();
         let devices = std::mem::take(&mut row.devices);
         self.timers.disarm(Timer::DrainDeadline(key));
         self.link_silence(key);
@@ -315,14 +338,22 @@ impl State {
         match row.seats.iter_mut().find(|known| known.runner == runner) {
             Some(known) => known.seat = seat.clone(),
             None => {
-                let known = SeatRow { runner, seat: seat.clone(), spots: Vec::new(), victims: Vec::new() };
-                row.seats.push(known);
+                row.seats.push(SeatRow {
+                    runner,
+                    seat: seat.clone(),
+                    health: GpuHealth::Ok,
+                    is_heard: true,
+                    spots: Vec::new(),
+                    victims: Vec::new(),
+                });
             }
         }
         row.ledger.set_capacity(row.smallest_capacity());
         self.agenda.devices.insert(device);
         self.touch_seats(device);
+        self.link_device_slots(device);
         let Some(row) = self.runners.get_mut(runner) else { return };
+        row.missing.retain(|missing| missing.uuid != *uuid);
         row.devices.retain(|other| *other != device);
         row.devices.push(device);
         let devices = &self.devices;
@@ -357,14 +388,16 @@ impl State {
             parent: parent.cloned(),
             ledger: Ledger::new(capacity),
             seats: SmallVec::new(),
-            health: GpuHealth::Ok,
-            cordoned: false,
+            cordoned: self.cordons.contains(uuid),
             backing_off: false,
             instances: self.instances.get(uuid).copied().unwrap_or(0),
             reserved_for: None,
+            backfill: false,
             attributed: true,
             baseline: Bytes::ZERO,
             lower_sample: None,
+            last_used: None,
+            left_since: Bytes::ZERO,
             evictable: Bytes::ZERO,
             evictable_slots: 0,
             depth: crate::index::Depth::default(),
@@ -399,8 +432,16 @@ impl State {
     pub(super) fn on_detached(&mut self, runner: &RunnerId, uuid: &DeviceUuid) {
         let (Some(runner), Some(device)) = (self.runners.key(runner), self.devices.key(uuid)) else { return };
         self.leave_seat(runner, device);
+        let missing = self.devices.get(device).filter(|row| !row.is_mig()).and_then(|row| {
+            let capacity = row.seat_on(runner)?.seat.capacity;
+            Some(MissingGpu { uuid: row.uuid.clone(), name: row.name.clone(), capacity })
+        });
         if let Some(row) = self.runners.get_mut(runner) {
             row.devices.retain(|other| *other != device);
+            row.missing.extend(missing);
+            if row.missing.len() > MOST_MISSING {
+                row.missing.remove(0);
+            }
         }
         self.leave_device(runner, device);
         self.link_device_slots(device);
@@ -424,9 +465,7 @@ impl State {
         let Some(row) = self.devices.get(device).filter(gone) else { return };
         let (parent, reserved) = (row.parent.clone(), row.reserved_for);
         self.timers.disarm(Timer::DeviceBackoff(device));
-        if let Some(workload) = reserved.and_then(|key| self.workloads.get(key)).map(|row| row.id) {
-            self.on_reservation_ended(workload);
-        }
+        reserved.into_iter().for_each(|owner| self.end_reservation(owner));
         self.devices.remove(device);
         self.agenda.devices.remove(&device);
         self.count_instance(parent.as_ref(), -1);
@@ -440,6 +479,29 @@ impl State {
         self.agenda.devices.insert(key);
         self.index.touch_device(key);
         self.link_device_slots(key);
+    }
+
+    pub(super) fn on_device_cordoned(&mut self, uuid: &DeviceUuid, cordoned: bool) {
+        match cordoned {
+            true => self.cordons.insert(uuid.clone()),
+            false => self.cordons.remove(uuid),
+        };
+        self.on_device(uuid, |device| device.cordoned = cordoned);
+    }
+
+    pub(super) fn on_health(&mut self, runner: &RunnerId, uuid: &DeviceUuid, health: GpuHealth) {
+        let Some(runner) = self.runners.key(runner) else { return };
+        self.on_device(uuid, |device| {
+            let seat = device.seats.iter_mut().find(|row| row.runner == runner);
+            seat.into_iter().for_each(|row| row.health = health);
+        });
+    }
+
+    pub(super) fn on_sampled(&mut self, uuid: &DeviceUuid, used: Bytes) {
+        let Some(key) = self.devices.key(uuid) else { return };
+        if let Some(row) = self.devices.get_mut(key) {
+            (row.last_used, row.left_since) = (Some(used), Bytes::ZERO);
+        }
     }
 
     pub(super) fn on_device_backoff(&mut self, uuid: &DeviceUuid, until: Option<Timestamp>) {
@@ -458,10 +520,12 @@ impl State {
         }
     }
 
-    pub(super) fn on_foreign(&mut self, uuid: &DeviceUuid, bytes: Bytes, attributed: bool) {
+    pub(super) fn on_foreign(&mut self, uuid: &DeviceUuid, bytes: Bytes, attributed: bool, left_behind: bool) {
         self.on_device(uuid, |device| {
             if device.ledger.claims().is_empty() {
                 device.baseline = bytes;
+            } else if left_behind {
+                device.baseline = device.baseline.max(bytes);
             }
             device.ledger.set_foreign(bytes);
             device.attributed = attributed;

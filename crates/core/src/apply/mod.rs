@@ -5,6 +5,7 @@
 
 mod catalogue;
 mod fleet;
+mod reservations;
 mod slots;
 mod work;
 
@@ -78,12 +79,15 @@ fn dispatch(state: &mut State, event: &Event, at: Timestamp) {
             state.on_attached(runner, uuid, name, parent.as_ref(), seat);
         }
         Event::DeviceDetached { runner, uuid } => state.on_detached(runner, uuid),
-        Event::DeviceHealthChanged { uuid, health } => state.on_device(uuid, |device| device.health = *health),
-        Event::DeviceCordoned { uuid } => state.on_device(uuid, |device| device.cordoned = true),
-        Event::DeviceUncordoned { uuid } => state.on_device(uuid, |device| device.cordoned = false),
+        Event::DeviceHealthChanged { runner, uuid, health } => state.on_health(runner, uuid, *health),
+        Event::DeviceSampled { uuid, used } => state.on_sampled(uuid, *used),
+        Event::DeviceCordoned { uuid } => state.on_device_cordoned(uuid, true),
+        Event::DeviceUncordoned { uuid } => state.on_device_cordoned(uuid, false),
         Event::DeviceBackedOff { uuid, until } => state.on_device_backoff(uuid, Some(*until)),
         Event::DeviceReopened { uuid } => state.on_device_backoff(uuid, None),
-        Event::ForeignChanged { uuid, bytes, attributed } => state.on_foreign(uuid, *bytes, *attributed),
+        Event::ForeignChanged { uuid, bytes, attributed, left_behind } => {
+            state.on_foreign(uuid, *bytes, *attributed, *left_behind);
+        }
         Event::ForeignSampled { uuid, bytes } => state.on_foreign_sampled(uuid, *bytes),
 
         Event::SlotPlaced(placed) => state.on_placed(placed, at),
@@ -94,37 +98,45 @@ fn dispatch(state: &mut State, event: &Event, at: Timestamp) {
         Event::SlotDrainEnded { slot } => state.on_slot_state(*slot, berth_domain::SlotState::Ready, at),
         Event::SlotStopping { slot, why } => state.on_stopping(*slot, *why, at),
         Event::StopStalled { slot } => state.on_stalled(*slot),
-        Event::SlotFailed { slot, why } => state.on_failed(*slot, *why, at),
-        Event::SlotUnknown { slot } => state.on_slot_state(*slot, berth_domain::SlotState::Unknown, at),
+        Event::SlotFailed { slot, why, retry_at } => state.on_failed(*slot, *why, *retry_at, at),
+        Event::SlotUnknown { slot, why } => state.on_unknown(*slot, why, at),
         Event::SlotReturned { slot, ready } => state.on_returned(*slot, *ready, at),
         Event::SlotRestarted { slot, generation } => state.on_restarted(*slot, *generation, at),
-        Event::SlotReleased { slot, proof, .. } => {
-            state.on_released(*slot, *proof == crate::reason::Proof::Refused, at);
-        }
+        Event::SlotRefused { slot, retry_at } => state.on_refused(*slot, *retry_at),
+        Event::SlotReleased { slot, proof, .. } => state.on_released(*slot, Some(*proof)),
         Event::SlotCharged { slot, uuid, bytes } => state.on_charged(*slot, uuid, *bytes),
         Event::SlotObserved { slot, uuid, used, peak } => state.on_observed(*slot, uuid, *used, *peak),
         Event::SlotRipened { slot } => state.on_slot(*slot, |row| row.ripe = true),
         Event::PromiseKept { slot, granted } => state.on_promise_kept(*slot, *granted, at),
-        Event::PromiseWithdrawn { slot } => state.on_released(*slot, false, at),
+        Event::PromiseWithdrawn { slot } => state.on_released(*slot, None),
         Event::StrayFound { runner, slot, generation, claims, stop } => {
             state.on_stray_found(runner, *slot, *generation, claims, *stop, at);
         }
         Event::StrayCondemned { runner, slot } => state.on_stray_condemned(runner, *slot, at),
-        Event::StrayReleased { runner, slot, .. } => state.on_stray_released(runner, *slot),
+        Event::StrayReleased { runner, slot, proof, .. } => state.on_stray_released(runner, *slot, *proof),
 
         Event::WorkloadSubmitted { workload, submission, waits } => {
             state.on_submitted(*workload, submission, *waits, at);
         }
         Event::WorkloadWaits { workload, why } => state.on_workload(*workload, |row| row.waits = Some(*why)),
         Event::WorkloadAssigned { workload, slot } => state.on_assigned(*workload, *slot, at),
-        Event::WorkloadRequeued { workload, cause, not_before } => {
-            state.on_requeued(*workload, *cause, *not_before, at);
+        Event::WorkloadRequeued { workload, cause, not_before, failures, after, may_run_twice } => {
+            let requeued = work::Requeued {
+                cause: *cause,
+                not_before: *not_before,
+                failures: *failures,
+                after: *after,
+                may_run_twice: *may_run_twice,
+            };
+            state.on_requeued(*workload, requeued, at);
         }
         Event::WorkloadEligible { workload } => state.on_eligible(*workload),
-        Event::LeaseRenewed { workload } => state.on_workload(*workload, |row| row.since = at),
+        Event::WorkloadUnblocked { workload } => state.on_unblocked(*workload),
+        Event::LeaseRenewed { workload } => state.on_renewed(*workload, at),
         Event::WorkloadEnded { workload, end, cause } => state.on_ended(*workload, *end, *cause, at),
         Event::WorkloadForgotten { workload } => state.on_workload_forgotten(*workload),
-        Event::Reserved { workload, runner, devices } => state.on_reserved(*workload, runner, devices),
-        Event::ReservationEnded { workload } => state.on_reservation_ended(*workload),
+        Event::Reserved(place) => state.on_reserved(place, at),
+        Event::ReservationEnded { owner } => state.on_reservation_ended(owner),
+        Event::ReservationsDue => state.on_reservations_due(at),
     }
 }

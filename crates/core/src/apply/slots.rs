@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::event::{PlacedClaim, PlacedSlot};
 use crate::ledger::{Ask, Claim, Ledger, Phase, Quantity};
-use crate::reason::StopReason;
+use crate::reason::{Proof, StopReason, UnknownReason};
 use crate::state::{Slot, SlotGpu, State, Timer};
 use crate::table::{DeviceKey, ModelKey, RunnerKey, SlotKey};
 
@@ -50,14 +50,23 @@ impl State {
         if let Some(row) = self.runners.get_mut(runner) {
             row.slots.push(key);
         }
+        self.note_use_before(key);
         self.note_desired(key);
         self.link_slot(key);
+    }
+
+    /// A slot that may start now finds this much in use on its devices: what is added is its own.
+    fn note_use_before(&mut self, key: SlotKey) {
+        let Some(slot) = self.slots.get_mut(key).filter(|row| row.state == SlotState::Starting) else { return };
+        for gpu in &mut slot.gpus {
+            gpu.used_before = self.devices.get(gpu.device).and_then(|device| device.last_used);
+        }
     }
 
     fn gpus_of(&self, claims: &[PlacedClaim]) -> SmallVec<[SlotGpu; 1]> {
         let gpu = |claim: &PlacedClaim| {
             let device = self.devices.key(&claim.uuid)?;
-            Some(SlotGpu { device, bytes: claim.bytes, observed: None, peak: Bytes::ZERO })
+            Some(SlotGpu { device, bytes: claim.bytes, observed: None, used_before: None, peak: Bytes::ZERO })
         };
         claims.iter().filter_map(gpu).collect()
     }
@@ -66,7 +75,11 @@ impl State {
         let gpus = self.slots.get(slot).map(|row| row.gpus.clone()).unwrap_or_default();
         for gpu in gpus {
             let Some(row) = self.devices.get_mut(gpu.device) else { continue };
-            let ask = if exclusive { Ask::Whole { tolerance: Bytes::MAX } } else { Ask::Amount(gpu.bytes) };
+            let ask = if exclusive {
+                Ask::Whole { tolerance: Bytes::MAX, least: Bytes::ZERO }
+            } else {
+                Ask::Amount(gpu.bytes)
+            };
             let claim = Claim { slot, phase, amount: gpu.bytes, exclusive, stuck: false };
             take_or_charge(&mut row.ledger, ask, claim, &mut self.counters.faults);
             self.index.touch_device(gpu.device);
@@ -107,12 +120,25 @@ impl State {
             self.agenda.devices.insert(gpu.device);
             self.index.touch_device(gpu.device);
         }
+        // What was crowded out on them may have its turn.
+        for key in self.crowded_out.iter().copied().collect::<Vec<SlotKey>>() {
+            self.link_slot(key);
+        }
         let Some(machine_key) = self.runners.get(runner).map(|row| row.machine).filter(|_| uses_host) else { return };
         let Some(machine) = self.machines.get_mut(machine_key) else { return };
         on_cpu(&mut machine.cpu, slot);
         on_device(&mut machine.ram, slot);
         self.agenda.hosts.extend(machine.runners.iter().copied());
         self.index.touch_host(machine_key);
+    }
+
+    /// The runner is to account for slots whose fate nobody knows.
+    pub(super) fn note_unknown_slots(&mut self, runner: RunnerKey) {
+        let slots = self.runners.get(runner).map(|row| row.slots.clone()).unwrap_or_default();
+        let is_unknown = |key: &SlotKey| self.slots.get(*key).is_some_and(|slot| slot.state == SlotState::Unknown);
+        if let Some(key) = slots.into_iter().find(is_unknown) {
+            self.note_desired(key);
+        }
     }
 
     /// The runner must hear of a change to this slot.
@@ -144,13 +170,29 @@ impl State {
     }
 
     fn enter(&mut self, key: SlotKey, state: SlotState, at: Timestamp) {
+        let was_starting = self.slots.get(key).is_some_and(|row| row.state == SlotState::Starting);
         if let Some(row) = self.slots.get_mut(key) {
             (row.state, row.since) = (state, at);
+            if state != SlotState::Unknown {
+                row.unknown = None;
+            }
             row.idle_since = (state == SlotState::Ready && row.is_idle()).then_some(row.idle_since.unwrap_or(at));
+        }
+        if !was_starting {
+            self.note_use_before(key);
         }
         self.note_desired(key);
         self.note_start_over(key);
         self.link_slot(key);
+    }
+
+    pub(super) fn on_unknown(&mut self, id: SlotId, why: &UnknownReason, at: Timestamp) {
+        let Some((key, row)) = self.slot(id) else { return };
+        let since = if row.state == SlotState::Unknown { row.since } else { at };
+        self.enter(key, SlotState::Unknown, since);
+        if let Some(row) = self.slots.get_mut(key) {
+            row.unknown = Some(why.clone());
+        }
     }
 
     /// A slot that no longer starts lets the next one on its devices start.
@@ -209,7 +251,7 @@ impl State {
         self.each_claim(key, Ledger::get_stuck, Ledger::get_stuck);
     }
 
-    pub(super) fn on_failed(&mut self, id: SlotId, why: FailureReason, at: Timestamp) {
+    pub(super) fn on_failed(&mut self, id: SlotId, why: FailureReason, retry_at: Timestamp, at: Timestamp) {
         let Some((key, row)) = self.slot(id) else { return };
         let (model, was_stopping) = (row.model, row.state == SlotState::Stopping);
         if let Some(row) = self.slots.get_mut(key) {
@@ -220,14 +262,12 @@ impl State {
         if was_stopping {
             self.each_claim(key, Ledger::resume, Ledger::resume);
         }
-        self.note_model_failure(model, at);
+        self.note_model_failure(model, retry_at);
     }
 
-    /// A slot of this model came to nothing: those that nobody asked for wait a while, longer each time.
-    fn note_model_failure(&mut self, model: Option<ModelKey>, at: Timestamp) {
-        let settings = (self.settings.backoff, self.settings.backoff_limit);
+    /// A slot of this model came to nothing: those that nobody asked for wait a while.
+    fn note_model_failure(&mut self, model: Option<ModelKey>, retry_at: Timestamp) {
         let Some((model, row)) = model.and_then(|model| Some((model, self.models.get_mut(model)?))) else { return };
-        let retry_at = at.after(settings.0.doubled(row.failures, settings.1));
         row.failures = row.failures.saturating_add(1);
         row.retry_at = Some(retry_at);
         self.timers.arm(Timer::Replicas(model), retry_at);
@@ -261,12 +301,34 @@ impl State {
         self.enter(key, SlotState::Pending, at);
     }
 
-    pub(super) fn on_released(&mut self, id: SlotId, refused: bool, at: Timestamp) {
-        if let Some((key, row)) = self.slot(id) {
-            if refused {
-                self.note_model_failure(row.model, at);
-            }
+    pub(super) fn on_refused(&mut self, id: SlotId, retry_at: Timestamp) {
+        if let Some(model) = self.slot(id).map(|(_, row)| row.model) {
+            self.note_model_failure(model, retry_at);
+        }
+    }
+
+    pub(super) fn on_released(&mut self, id: SlotId, proof: Option<Proof>) {
+        if let Some((key, _)) = self.slot(id) {
+            self.note_leaving(key, proof);
             self.remove_slot(key);
+        }
+    }
+
+    /// What its process did not give back will be seen in the next sample; what others added is judged without it.
+    fn note_leaving(&mut self, key: SlotKey, proof: Option<Proof>) {
+        if proof != Some(Proof::Gone) {
+            return;
+        }
+        for gpu in self.slots.get(key).map(|row| row.gpus.clone()).unwrap_or_default() {
+            let Some(device) = self.devices.get_mut(gpu.device) else { continue };
+            device.left_since = device.left_since.saturating_add(gpu.bytes);
+            let others: SmallVec<[SlotKey; 2]> = device.ledger.claims().iter().map(|claim| claim.slot).collect();
+            for other in others.into_iter().filter(|other| *other != key) {
+                let gpus = self.slots.get_mut(other).map(|row| &mut row.gpus);
+                for own in gpus.into_iter().flatten().filter(|own| own.device == gpu.device) {
+                    own.used_before = own.used_before.map(|used| used.saturating_sub(gpu.bytes));
+                }
+            }
         }
     }
 
@@ -282,6 +344,7 @@ impl State {
         if let Some(runner) = self.runners.get_mut(row.runner) {
             runner.slots.retain(|other| *other != key);
         }
+        row.blocks.into_iter().for_each(|workload| self.unblock(workload));
         self.agenda.runners.insert(row.runner);
         row.gpus.iter().for_each(|gpu| self.bury_device(gpu.device));
         self.bury_runner(row.runner);
@@ -308,12 +371,12 @@ impl State {
         self.link_device_slots(device);
     }
 
-    pub(super) fn on_observed(&mut self, id: SlotId, uuid: &DeviceUuid, used: Bytes, peak: Bytes) {
+    pub(super) fn on_observed(&mut self, id: SlotId, uuid: &DeviceUuid, used: Option<Bytes>, peak: Bytes) {
         let (Some((key, _)), Some(device)) = (self.slot(id), self.devices.key(uuid)) else { return };
         let gpus = self.slots.get_mut(key).map(|row| &mut row.gpus);
         if let Some(gpu) = gpus.into_iter().flatten().find(|gpu| gpu.device == device) {
-            gpu.observed = Some(used);
-            gpu.peak = gpu.peak.max(peak).max(used);
+            gpu.observed = used;
+            gpu.peak = gpu.peak.max(peak).max(used.unwrap_or_default());
         }
     }
 
@@ -340,6 +403,7 @@ impl State {
             generation,
             seen: true,
             stop_reason: stop.then_some(StopReason::Abandoned),
+            unknown: (!stop).then_some(UnknownReason::OtherCluster),
             ..blank_slot(id, self.counters.slots, runner, state, at)
         };
         let gpus = slot.gpus.clone();
@@ -372,9 +436,10 @@ impl State {
         self.enter(key, SlotState::Stopping, at);
     }
 
-    pub(super) fn on_stray_released(&mut self, runner: &RunnerId, id: SlotId) {
+    pub(super) fn on_stray_released(&mut self, runner: &RunnerId, id: SlotId, proof: Proof) {
         let Some(runner) = self.runners.key(runner) else { return };
         let Some((key, _)) = self.stray(runner, id) else { return };
+        self.note_leaving(key, Some(proof));
         self.remove_slot(key);
         if let Some(count) = self.stray_ids.get_mut(&id) {
             *count -= 1;
@@ -429,5 +494,8 @@ fn blank_slot(id: SlotId, number: u64, runner: RunnerKey, state: SlotState, at: 
         returned: false,
         armed: 0,
         failure: None,
+        unknown: None,
+        blocks: None,
+        kept_back: None,
     }
 }

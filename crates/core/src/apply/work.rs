@@ -3,13 +3,22 @@
 use std::sync::Arc;
 
 use berth_domain::{
-    Attempt, DeviceUuid, RunnerId, SlotId, SlotState, Submission, Timestamp, WorkloadEnd, WorkloadId, WorkloadKind,
-    WorkloadState,
+    Attempt, SlotId, SlotState, Submission, Timestamp, WorkloadEnd, WorkloadId, WorkloadKind, WorkloadState,
 };
 
-use crate::reason::Cause;
-use crate::state::{Reservation, State, Timer, Workload};
+use crate::reason::{Cause, WaitReason};
+use crate::state::{Claimant, State, Timer, Workload};
 use crate::table::{SlotKey, WorkloadKey};
+
+/// How a workload goes back to the queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Requeued {
+    pub(super) cause: Cause,
+    pub(super) not_before: Option<Timestamp>,
+    pub(super) failures: u32,
+    pub(super) after: Option<SlotId>,
+    pub(super) may_run_twice: bool,
+}
 
 impl State {
     pub(super) fn on_submitted(&mut self, id: WorkloadId, submission: &Arc<Submission>, waits: bool, at: Timestamp) {
@@ -27,10 +36,14 @@ impl State {
             waits: None,
             cause: None,
             created: at,
+            last_failure: None,
+            may_run_twice: false,
+            blocked_by: None,
             backing_off: false,
             not_before: None,
             avoid: None,
             since: at,
+            changed: self.revision,
             queued: None,
             armed: 0,
             eligible: false,
@@ -41,16 +54,36 @@ impl State {
         }
         if waits {
             self.link_workload(key);
+            self.arm_reservations();
         }
     }
 
     /// Changes a workload and everything that follows.
     pub(super) fn on_workload(&mut self, id: WorkloadId, change: impl FnOnce(&mut Workload)) {
         let Some(key) = self.workloads.key(&id) else { return };
+        let revision = self.revision;
         if let Some(row) = self.workloads.get_mut(key) {
             change(row);
+            row.changed = revision;
         }
         self.link_workload(key);
+    }
+
+    /// A gateway renewed its lease. Nobody else sees that.
+    pub(super) fn on_renewed(&mut self, id: WorkloadId, at: Timestamp) {
+        let Some(key) = self.workloads.key(&id) else { return };
+        if let Some(row) = self.workloads.get_mut(key) {
+            row.since = at;
+        }
+        self.link_workload(key);
+    }
+
+    /// Notes that others see a workload otherwise from now on.
+    pub(super) fn note_workload(&mut self, key: WorkloadKey) {
+        let revision = self.revision;
+        if let Some(row) = self.workloads.get_mut(key) {
+            row.changed = revision;
+        }
     }
 
     pub(super) fn on_assigned(&mut self, id: WorkloadId, slot: SlotId, at: Timestamp) {
@@ -59,7 +92,7 @@ impl State {
         let promised = row.state == SlotState::Promised;
         let Some(workload) = self.workloads.get_mut(key) else { return };
         workload.slot = Some(slot_key);
-        workload.waits = promised.then_some(crate::reason::WaitReason::Releasing);
+        workload.waits = promised.then_some(WaitReason::Releasing);
         workload.state = if running { WorkloadState::Running } else { WorkloadState::Assigned };
         workload.since = at;
         if workload.submission.kind == WorkloadKind::Lease
@@ -68,7 +101,8 @@ impl State {
             row.leases.push(key);
             row.idle_since = None;
         }
-        self.on_reservation_ended(id);
+        self.end_reservation(Claimant::Workload(key));
+        self.note_workload(key);
         self.link_workload(key);
         self.link_slot(slot_key);
     }
@@ -80,6 +114,7 @@ impl State {
         for key in waiting {
             if let Some(row) = self.workloads.get_mut(key).filter(|row| row.state == WorkloadState::Assigned) {
                 (row.state, row.since, row.waits) = (WorkloadState::Running, at, None);
+                self.note_workload(key);
             }
             self.link_workload(key);
         }
@@ -94,34 +129,72 @@ impl State {
         slot.job = slot.job.filter(|job| *job != key);
         if slot.state == SlotState::Ready && slot.is_idle() && !was_idle {
             slot.idle_since = Some(at);
-            // Long leases outlive `min_run`: then it is ripe as it becomes idle, and no timer is needed.
-            let min_run = slot.min_run(self.settings.min_run);
-            slot.ripe |= slot.ready_since.is_some_and(|since| since.after(min_run) <= at);
         }
         self.link_slot(slot_key);
     }
 
-    pub(super) fn on_requeued(&mut self, id: WorkloadId, cause: Cause, not_before: Option<Timestamp>, at: Timestamp) {
+    pub(super) fn on_requeued(&mut self, id: WorkloadId, requeued: Requeued, at: Timestamp) {
         let Some(key) = self.workloads.key(&id) else { return };
+        let Requeued { cause, not_before, failures, after, may_run_twice } = requeued;
         let runner = self.workloads.get(key).and_then(|row| self.slots.get(row.slot?)).map(|slot| slot.runner);
         self.leave_slot(key, at);
+        let blocked_by = after.and_then(|slot| self.slot(slot)).map(|(slot, _)| slot);
+        if let Some(slot) = blocked_by.and_then(|slot| self.slots.get_mut(slot)) {
+            slot.blocks = Some(key);
+        }
         let Some(row) = self.workloads.get_mut(key) else { return };
         row.state = WorkloadState::Queued;
         row.attempt = row.attempt.next();
-        row.failures += u32::from(cause.is_failure());
+        row.failures = failures;
+        if cause.is_failure() {
+            row.last_failure = Some(at);
+        }
+        row.may_run_twice |= may_run_twice;
+        row.blocked_by = blocked_by;
         row.avoid = runner.filter(|_| cause.is_failure());
         row.cause = Some(cause);
         row.not_before = not_before;
         row.backing_off = not_before.is_some();
-        row.waits = not_before.map(|_| crate::reason::WaitReason::BackingOff);
+        row.waits = not_before.map(|_| WaitReason::BackingOff).or(blocked_by.map(|_| WaitReason::OldCopy));
         row.since = at;
         let model = row.model;
+        self.note_workload(key);
         self.link_workload(key);
+        self.agenda.models.insert(model);
+        // It keeps its place: whoever has waited too long gets room kept free before others take it.
+        self.agenda.reservations = true;
+        self.arm_reservations();
+    }
+
+    /// The runner of its last start is lost, and it asked to be started again: both may run.
+    pub(super) fn on_unblocked(&mut self, id: WorkloadId) {
+        let Some(key) = self.workloads.key(&id) else { return };
+        let Some(row) = self.workloads.get_mut(key) else { return };
+        row.may_run_twice = true;
+        if let Some(slot) = row.blocked_by.and_then(|slot| self.slots.get_mut(slot)) {
+            slot.blocks = None;
+        }
+        self.unblock(key);
+    }
+
+    /// The last start of a job is proven gone: it may be started again.
+    pub(super) fn unblock(&mut self, workload: WorkloadKey) {
+        let Some(row) = self.workloads.get_mut(workload) else { return };
+        row.blocked_by = None;
+        if row.waits == Some(WaitReason::OldCopy) {
+            row.waits = None;
+        }
+        let model = row.model;
+        self.note_workload(workload);
+        self.link_workload(workload);
         self.agenda.models.insert(model);
     }
 
     pub(super) fn on_eligible(&mut self, id: WorkloadId) {
-        self.on_workload(id, |row| (row.backing_off, row.not_before) = (false, None));
+        self.on_workload(id, |row| {
+            (row.backing_off, row.not_before) = (false, None);
+            row.waits = row.blocked_by.map(|_| WaitReason::OldCopy).or(row.waits);
+        });
         if let Some(row) = self.workloads.key(&id).and_then(|key| self.workloads.get(key)) {
             self.agenda.models.insert(row.model);
         }
@@ -134,8 +207,13 @@ impl State {
             (row.state, row.cause, row.waits) = (WorkloadState::Ended(end), Some(cause), None);
             (row.since, row.backing_off, row.not_before) = (at, false, None);
         }
-        self.on_reservation_ended(id);
+        let blocked_by = self.workloads.get_mut(key).and_then(|row| row.blocked_by.take());
+        if let Some(slot) = blocked_by.and_then(|slot| self.slots.get_mut(slot)) {
+            slot.blocks = None;
+        }
+        self.end_reservation(Claimant::Workload(key));
         self.ended.push_back(key);
+        self.note_workload(key);
         self.link_workload(key);
     }
 
@@ -151,47 +229,5 @@ impl State {
             self.ended.retain(|other| *other != key);
         }
         self.timers.disarm(Timer::Forget(key));
-    }
-
-    pub(super) fn on_reserved(&mut self, id: WorkloadId, runner: &RunnerId, devices: &[DeviceUuid]) {
-        let (Some(key), Some(runner)) = (self.workloads.key(&id), self.runners.key(runner)) else { return };
-        let Some(pool) = self
-            .workloads
-            .get(key)
-            .and_then(|row| self.models.get(row.model))
-            .map(|row| row.spec.constraints.pool.clone())
-        else {
-            return;
-        };
-        let devices: Vec<_> = devices.iter().filter_map(|uuid| self.devices.key(uuid)).collect();
-        for device in &devices {
-            if let Some(row) = self.devices.get_mut(*device) {
-                row.reserved_for = Some(key);
-            }
-            self.index.touch_device(*device);
-            self.agenda.devices.insert(*device);
-            self.link_device_slots(*device);
-        }
-        self.queue.reservations.insert(pool, Reservation { workload: key, runner, devices });
-        self.workloads.note(key);
-    }
-
-    /// Ends the reservation of a workload, if it has one.
-    pub(super) fn on_reservation_ended(&mut self, id: WorkloadId) {
-        if self.queue.reservations.is_empty() {
-            return;
-        }
-        let Some(key) = self.workloads.key(&id) else { return };
-        let pool = self.queue.reservations.iter().find(|(_, row)| row.workload == key).map(|(pool, _)| pool.clone());
-        let Some(row) = pool.and_then(|pool| self.queue.reservations.remove(&pool)) else { return };
-        self.workloads.note(key);
-        for device in row.devices {
-            if let Some(row) = self.devices.get_mut(device).filter(|row| row.reserved_for == Some(key)) {
-                row.reserved_for = None;
-            }
-            self.index.touch_device(device);
-            self.agenda.devices.insert(device);
-            self.link_device_slots(device);
-        }
     }
 }

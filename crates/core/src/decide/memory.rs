@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use berth_domain::{Bytes, GpuCount, GpuMemory, SlotState, Timestamp, WorkloadKind};
 
+use super::models::end_reservations;
 use crate::event::Event;
 use crate::memory::{self, CorrectionReason, MemoryVerdict, Watched};
 use crate::plan::{Demand, could_ever};
@@ -104,8 +105,8 @@ pub(super) fn raise(state: &State, slot: &Slot) -> Vec<Event> {
 /// Whether an empty runner could hold so much. A claim that fits nowhere would help nobody.
 fn has_a_place(state: &State, model: ModelKey, bytes: &[Bytes]) -> bool {
     let needs: Vec<GpuMemory> = bytes.iter().copied().map(GpuMemory::Bytes).collect();
-    let demand = Demand::of_model(state, model, WorkloadKind::Lease);
-    demand.is_some_and(|demand| could_ever(state, &demand, &needs))
+    let fits = |kind| Demand::of_model(state, model, kind).is_some_and(|demand| could_ever(state, &demand, &needs));
+    [WorkloadKind::Lease, WorkloadKind::Job].into_iter().any(fits)
 }
 
 /// Something else is charged from now on. What was kept for waiting work may be wrong for it.
@@ -117,9 +118,7 @@ fn correct(
     why: CorrectionReason,
     events: &mut Vec<Event>,
 ) {
-    let workloads = state.queue.reservations.values().filter_map(|row| state.workloads.get(row.workload));
-    let kept = workloads.filter(|row| row.submission.model == model.name);
-    events.extend(kept.map(|row| Event::ReservationEnded { workload: row.id }));
+    events.extend(end_reservations(state, &model.name));
     events.push(Event::MemoryCorrected { model: model.name.clone(), count, bytes, why });
 }
 

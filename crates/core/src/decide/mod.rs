@@ -15,7 +15,7 @@ mod timers;
 
 use berth_domain::Timestamp;
 
-pub(crate) use retire::{Rehome, abandon, retire};
+pub(crate) use retire::{give_up, retire};
 pub(crate) use submit::{assign, place};
 pub(crate) use timers::fire;
 

@@ -6,8 +6,9 @@ use berth_domain::{ModelName, ModelRevision, ModelSpec, WorkloadEnd};
 
 use crate::command::Refusal;
 use crate::event::Event;
+use crate::plan::Demand;
 use crate::reason::Cause;
-use crate::state::State;
+use crate::state::{Reservation, State};
 
 /// Adds or changes a model. The same entry again changes nothing; a changed one is a new revision.
 pub(super) fn put(state: &State, spec: &ModelSpec) -> Result<Vec<Event>, Refusal> {
@@ -18,11 +19,17 @@ pub(super) fn put(state: &State, spec: &ModelSpec) -> Result<Vec<Event>, Refusal
     }
     let revision = known.map_or(ModelRevision::new(1), |row| row.revision.next());
     // What was kept for the old entry may be wrong for the new one.
-    let workloads = state.queue.reservations.values().filter_map(|row| state.workloads.get(row.workload));
-    let kept = workloads.filter(|row| row.submission.model == spec.name);
-    let mut events: Vec<Event> = kept.map(|row| Event::ReservationEnded { workload: row.id }).collect();
+    let mut events = end_reservations(state, &spec.name);
     events.push(Event::ModelPut { spec: Arc::new(spec.clone()), revision });
     Ok(events)
+}
+
+/// Ends all reservations of a model: what is kept may be wrong for what it needs now.
+pub(super) fn end_reservations(state: &State, name: &ModelName) -> Vec<Event> {
+    let is_of_model =
+        |row: &&Reservation| Demand::of_claimant(state, row.owner).is_some_and(|demand| demand.model.name == *name);
+    let kept = state.queue.reservations.iter().filter(is_of_model).filter_map(|row| state.name_of(row.owner));
+    kept.map(|owner| Event::ReservationEnded { owner }).collect()
 }
 
 /// Removes a model: what waits for it ends, what runs finishes and goes.

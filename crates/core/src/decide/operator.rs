@@ -1,12 +1,12 @@
 //! What operators do to runners, devices and slots.
 
-use berth_domain::{DeviceUuid, ReasonText, RunnerId, SlotId, SlotState, Span, Timestamp};
+use berth_domain::{Bytes, DeviceUuid, ReasonText, RunnerId, SlotId, SlotState, Span, Timestamp};
 
-use super::retire::{self, Rehome, abandon};
+use super::retire::{self, give_up, give_up_lost, settle_proven};
 use crate::command::Refusal;
 use crate::event::Event;
-use crate::reason::{Cause, Proof, StopReason};
-use crate::state::{Admission, Liveness, Runner, Slot, State};
+use crate::reason::{Cause, Proof, StopReason, UnknownReason};
+use crate::state::{Admission, Device, Liveness, Runner, Slot, SlotGpu, State};
 use crate::table::{ModelKey, RunnerKey};
 
 fn find<'a>(state: &'a State, id: &RunnerId) -> Result<(RunnerKey, &'a Runner), Refusal> {
@@ -75,19 +75,20 @@ pub(super) fn forget(state: &State, id: &RunnerId, reason: &ReasonText) -> Resul
     let mut events = Vec::new();
     for slot in runner.slots.iter().filter_map(|key| state.slots.get(*key)) {
         let shared = is_shared(state, slot, key);
-        let rehome = Rehome { cause: Cause::RunnerLost, now: state.now, may_still_run: shared };
-        abandon(state, slot, rehome, &mut events);
         if !shared {
+            settle_proven(state, slot, Cause::RunnerLost, state.now, &mut events);
             events.push(released(state, slot, Proof::Forgotten, Some(reason.clone())));
-        } else if !slot.is_stray() {
-            match slot.state {
-                SlotState::Unknown | SlotState::Stopping => {}
-                // The runner never heard of it: there is nothing to prove.
-                SlotState::Promised | SlotState::Pending => {
-                    retire::stop(state, slot, StopReason::Abandoned, &mut events);
-                }
-                _ => events.push(Event::SlotUnknown { slot: slot.id }),
-            }
+            continue;
+        }
+        give_up_lost(state, slot, state.now, &mut events);
+        if slot.is_stray() {
+            continue;
+        }
+        match slot.state {
+            SlotState::Unknown | SlotState::Stopping => {}
+            // The runner never heard of it: there is nothing to prove.
+            SlotState::Promised | SlotState::Pending => retire::stop(state, slot, StopReason::Abandoned, &mut events),
+            _ => events.push(Event::SlotUnknown { slot: slot.id, why: UnknownReason::RunnerForgotten }),
         }
     }
     events.push(Event::RunnerForgotten { runner: id.clone(), reason: reason.clone() });
@@ -105,8 +106,11 @@ fn is_shared(state: &State, slot: &Slot, forgotten: RunnerKey) -> bool {
 }
 
 pub(super) fn cordon_device(state: &State, uuid: &DeviceUuid, cordoned: bool) -> Result<Vec<Event>, Refusal> {
-    let (_, device) = state.devices.find(uuid).ok_or_else(|| Refusal::UnknownDevice(uuid.clone()))?;
-    Ok(match (device.cordoned, cordoned) {
+    let was = state.cordons.contains(uuid);
+    if state.devices.find(uuid).is_none() && !was {
+        return Err(Refusal::UnknownDevice(uuid.clone()));
+    }
+    Ok(match (was, cordoned) {
         (false, true) => vec![Event::DeviceCordoned { uuid: uuid.clone() }],
         (true, false) => vec![Event::DeviceUncordoned { uuid: uuid.clone() }],
         _ => Vec::new(),
@@ -129,21 +133,51 @@ pub(super) fn stop_slot(state: &State, id: SlotId) -> Result<Vec<Event>, Refusal
     if slot.state == SlotState::Failed {
         return Err(Refusal::WrongSlotState { slot: id, state: slot.state });
     }
-    abandon(state, slot, Rehome { cause: Cause::SlotStopped, now: state.now, may_still_run: false }, &mut events);
+    give_up(state, slot, Cause::SlotStopped, state.now, &mut events);
     retire::stop(state, slot, StopReason::Operator, &mut events);
     Ok(events)
 }
 
-/// Frees a slot's memory on an operator's word, on record.
+/// Frees a slot's memory on an operator's word, on record. What it was last seen to use is foreign until a report says
+/// otherwise: the operator's word frees the claim, not the GPU.
 pub(super) fn force_release(state: &State, id: SlotId, reason: &ReasonText) -> Result<Vec<Event>, Refusal> {
     let slot = find_slot(state, id)?;
     if reason.as_str().trim().is_empty() {
         return Err(Refusal::ReasonMissing);
     }
     let mut events = Vec::new();
-    abandon(state, slot, Rehome { cause: Cause::SlotStopped, now: state.now, may_still_run: false }, &mut events);
+    settle_proven(state, slot, Cause::SlotStopped, state.now, &mut events);
     events.push(released(state, slot, Proof::Forced, Some(reason.clone())));
+    for gpu in &slot.gpus {
+        let Some(device) = state.devices.get(gpu.device) else { continue };
+        let left = last_seen_use(state, slot, gpu, device);
+        if !left.is_zero() {
+            let bytes = device.ledger.foreign().saturating_add(left);
+            let (uuid, attributed) = (device.uuid.clone(), device.attributed);
+            events.push(Event::ForeignChanged { uuid, bytes, attributed, left_behind: true });
+        }
+    }
     Ok(events)
+}
+
+/// What a slot used of a device when it was last seen; where the driver cannot tell, what it may have used of all that
+/// was in use.
+fn last_seen_use(state: &State, slot: &Slot, gpu: &SlotGpu, device: &Device) -> Bytes {
+    let was_started = slot.seen && !matches!(slot.state, SlotState::Promised | SlotState::Pending);
+    // Of a runner that is not heard of nothing is seen: there the operator's word is all there is.
+    if state.runners.get(slot.runner).is_none_or(|row| row.liveness == Liveness::Lost || row.is_forgotten()) {
+        return Bytes::ZERO;
+    }
+    match gpu.observed.filter(|_| slot.state != SlotState::Unknown) {
+        Some(bytes) => bytes,
+        None if slot.is_stray() => gpu.bytes,
+        None if was_started => {
+            let others = state.own_use(device, |other| other.id != slot.id).least;
+            let used = device.last_used.unwrap_or_default();
+            used.saturating_sub(others).saturating_sub(device.ledger.foreign()).min(gpu.bytes)
+        }
+        None => Bytes::ZERO,
+    }
 }
 
 /// The event that frees a slot, whoever made it.

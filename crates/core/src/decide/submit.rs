@@ -28,7 +28,7 @@ pub(super) fn submit(
     }
     let unknown = || Refusal::UnknownModel(submission.model.clone());
     let (key, model) = state.models.find(&submission.model).filter(|(_, model)| !model.deleted).ok_or_else(unknown)?;
-    let demand = Demand::of_model(state, key, submission.kind).ok_or_else(unknown)?;
+    let demand = Demand::of_submission(state, key, submission).ok_or_else(unknown)?;
     let plan = plan::plan(state, demand);
     match plan.choice {
         Choice::Never(why) => return Err(Refusal::Unplaceable { model: model.name.clone(), why }),
@@ -133,13 +133,13 @@ fn place_again(state: &State, site: &Site, events: &mut Vec<Event>) {
 }
 
 impl State {
-    /// Whether these devices are well and nothing else is starting on them: engines measure free memory as they start.
+    /// Whether these devices take a start and nothing else is starting on them: engines measure free memory as they start.
     pub(crate) fn may_start(&self, devices: impl Iterator<Item = crate::table::DeviceKey>) -> bool {
         let starting = |claim: &crate::ledger::Claim<berth_domain::Bytes>| {
             self.slots.get(claim.slot).is_some_and(|slot| slot.state == berth_domain::SlotState::Starting)
         };
         let mut devices = devices.filter_map(|device| self.devices.get(device));
-        devices.all(|device| device.is_well() && !device.ledger.claims().iter().any(starting))
+        devices.all(|device| device.takes_starts() && !device.ledger.claims().iter().any(starting))
     }
 
     /// The workloads of a slot, its job among them.

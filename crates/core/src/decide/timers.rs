@@ -3,9 +3,9 @@
 use berth_domain::{Timestamp, WorkloadEnd};
 
 use super::Decision;
-use super::retire::{Rehome, abandon, retire};
+use super::retire::{give_up, give_up_lost, retire, stop, unblock_lost};
 use crate::event::Event;
-use crate::reason::{Cause, StopReason};
+use crate::reason::{Cause, StopReason, UnknownReason};
 use crate::state::{Liveness, Slot, State, Timer};
 use crate::table::{RunnerKey, SlotKey, WorkloadKey};
 
@@ -26,6 +26,12 @@ pub(crate) fn fire(state: &State, timer: Timer, now: Timestamp) -> Decision {
             retire(state, row, StopReason::Idle, now, &mut events);
             events
         }),
+        Timer::MaxRun(slot) => on_slot(state, slot, |row| {
+            let mut events = Vec::new();
+            stop(state, row, StopReason::MaxRun, &mut events);
+            events
+        }),
+        Timer::Reservations => vec![Event::ReservationsDue],
         Timer::Replicas(model) => {
             let retried = state.models.get(model).map(|row| Event::ModelRetried { model: row.name.clone() });
             retried.into_iter().collect()
@@ -69,12 +75,13 @@ fn silence(state: &State, key: RunnerKey, now: Timestamp) -> Vec<Event> {
 /// A lost runner's leases move on; its memory stays charged.
 fn lose(state: &State, slot: &Slot, now: Timestamp, events: &mut Vec<Event>) {
     use berth_domain::SlotState;
-    abandon(state, slot, Rehome { cause: Cause::RunnerLost, now, may_still_run: true }, events);
+    give_up_lost(state, slot, now, events);
+    unblock_lost(state, slot, events);
     match slot.state {
         _ if slot.is_stray() => {}
-        SlotState::Promised | SlotState::Pending => super::retire::stop(state, slot, StopReason::Abandoned, events),
+        SlotState::Promised | SlotState::Pending => stop(state, slot, StopReason::Abandoned, events),
         SlotState::Unknown | SlotState::Stopping | SlotState::Failed => {}
-        _ => events.push(Event::SlotUnknown { slot: slot.id }),
+        _ => events.push(Event::SlotUnknown { slot: slot.id, why: UnknownReason::RunnerLost }),
     }
 }
 
@@ -98,8 +105,8 @@ fn start_deadline(state: &State, slot: SlotKey, now: Timestamp) -> Vec<Event> {
     let why = berth_domain::FailureReason::StartDeadline;
     on_slot(state, slot, |row| {
         let mut events = Vec::new();
-        abandon(state, row, Rehome { cause: Cause::SlotFailed(why), now, may_still_run: false }, &mut events);
-        events.push(Event::SlotFailed { slot: row.id, why });
+        give_up(state, row, Cause::SlotFailed(why), now, &mut events);
+        events.push(Event::SlotFailed { slot: row.id, why, retry_at: state.retry_at(row, now) });
         events
     })
 }

@@ -129,7 +129,8 @@ fn why_not(state: &State, demand: &Demand<'_>, needs: &[GpuMemory]) -> CountVerd
 fn most(needs: &[GpuMemory]) -> Bytes {
     let bytes = needs.iter().map(|need| match need {
         GpuMemory::Bytes(bytes) => *bytes,
-        GpuMemory::Fraction(_) | GpuMemory::Whole => Bytes::ZERO,
+        GpuMemory::Whole(least) => *least,
+        GpuMemory::Fraction(_) => Bytes::ZERO,
     });
     bytes.max().unwrap_or_default()
 }

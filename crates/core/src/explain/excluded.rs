@@ -31,7 +31,7 @@ pub(super) fn excluded(state: &State, demand: &Demand<'_>, why: Option<WaitReaso
     let (mut tally, mut total) = (Tally::default(), 0);
     for class in state.index.classes() {
         total += class.runners();
-        match excluded_by(&demand.shape.constraints, &class.traits) {
+        match excluded_by(&demand.shape.constraints, demand.kind, &class.traits) {
             Some(reason) => tally.add(reason, class.runners()),
             None => count_matching(state, demand, class, why, &mut tally),
         }
@@ -57,7 +57,7 @@ fn count_matching(state: &State, demand: &Demand<'_>, class: &Class, why: Option
 fn count_full(demand: &Demand<'_>, class: &Class, why: WaitReason, runners: u32, tally: &mut Tally) {
     let fewest = demand.shape.counts.first().map_or(0, |(count, _)| usize::from(count.get()));
     let with_gpus = |is: &dyn Fn(usize) -> bool| {
-        let profiles = class.profiles.iter().filter(|(profile, _)| profile.mig == 0 && is(profile.gpus.len()));
+        let profiles = class.profiles.iter().filter(|(profile, _)| profile.mig.is_empty() && is(profile.gpus.len()));
         profiles.map(|(_, runners)| *runners).sum::<u32>()
     };
     let none = with_gpus(&|gpus| gpus == 0 && fewest > 0).min(runners);

@@ -23,7 +23,8 @@ pub(super) fn nearest(
     }
     let mut places: Vec<(u64, SpotKey)> = Vec::with_capacity(most);
     let constraints = &demand.shape.constraints;
-    for class in state.index.classes().filter(|class| excluded_by(constraints, &class.traits).is_none()) {
+    let matches = |class: &&crate::index::Class| excluded_by(constraints, demand.kind, &class.traits).is_none();
+    for class in state.index.classes().filter(matches) {
         let lens = state.index.lens_for(class, count, demand.shape);
         let Some(shelf) = state.index.shelf(class, lens) else { continue };
         if by_room {
@@ -127,7 +128,7 @@ pub(super) fn pinned_devices(state: &State, demand: &Demand<'_>, most: usize) ->
 fn shut_devices(state: &State, demand: &Demand<'_>, most: usize) -> Vec<(RunnerKey, DeviceKey)> {
     let matches = |row: &crate::state::Runner| {
         let class = row.standing.as_ref().and_then(|(class, ..)| state.index.class(*class));
-        class.is_some_and(|class| excluded_by(&demand.shape.constraints, &class.traits).is_none())
+        class.is_some_and(|class| excluded_by(&demand.shape.constraints, demand.kind, &class.traits).is_none())
     };
     let runners = state.runners.iter().take(64).filter(|(_, row)| matches(row));
     runners.flat_map(|(key, _)| devices_of(state, key)).take(most).collect()

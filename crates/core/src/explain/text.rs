@@ -104,6 +104,7 @@ fn sentence(why: WaitReason) -> &'static str {
         WaitReason::RunnersNotReady => "every runner that could take it is shut",
         WaitReason::HostFull => "too little CPU or RAM is free on the machines",
         WaitReason::NoLongerFits => "no runner that is left could hold it",
+        WaitReason::OldCopy => "its last start failed and is not proven gone yet",
     }
 }
 
@@ -113,6 +114,8 @@ fn verdict(why: Unplaceable) -> &'static str {
         Unplaceable::UnknownMemory => "does not say how much memory it needs",
         Unplaceable::NoMatchingRunner => "asks for a pool, labels or GPUs that no runner has",
         Unplaceable::RuntimeMissing => "needs a runtime that no matching runner has",
+        Unplaceable::RuntimeNotForJobs => "is a job, and every runner says that its runtime is not for jobs",
+        Unplaceable::RuntimeOnlyForJobs => "is a lease, and every runner says that its runtime is for jobs only",
     }
 }
 

@@ -12,7 +12,9 @@ mod refresh;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use berth_domain::{GpuCount, GpuName, LabelKey, LabelValue, Memory, ModelSpec, Placement, PoolName, RuntimeName};
+use berth_domain::{
+    GpuCount, GpuName, LabelKey, LabelValue, Memory, ModelSpec, Placement, PoolName, RuntimeKind, RuntimeName,
+};
 use smallvec::SmallVec;
 
 pub(crate) use ranked::Ranked;
@@ -36,7 +38,7 @@ pub(crate) struct Lens {
 pub(crate) enum Names {
     #[default]
     Any,
-    Set(u16),
+    Set(u32),
 }
 
 impl Lens {
@@ -51,18 +53,18 @@ impl Lens {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClassTraits {
     pub(crate) pool: PoolName,
-    pub(crate) runtimes: BTreeSet<RuntimeName>,
+    pub(crate) runtimes: BTreeMap<RuntimeName, RuntimeKind>,
     pub(crate) labels: BTreeMap<LabelKey, LabelValue>,
     pub(crate) gpu_names: BTreeSet<GpuName>,
 }
 
-/// How large a runner is when it is empty: for "never fits".
+/// How large a runner is when it is empty, as it last was: for "never fits". GPUs that it no longer lists count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Profile {
     /// Whole GPUs, largest first.
-    pub(crate) gpus: SmallVec<[u64; 8]>,
-    /// The largest MIG instance, or nothing.
-    pub(crate) mig: u64,
+    pub(crate) gpus: SmallVec<[(u64, GpuName); 8]>,
+    /// The largest MIG instance of each name.
+    pub(crate) mig: BTreeMap<GpuName, u64>,
     pub(crate) cpu: u64,
     pub(crate) ram: u64,
 }
@@ -87,13 +89,14 @@ pub(crate) struct Class {
 /// All classes, and what makes them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
-    lenses: Vec<Lens>,
-    /// Whether some model asks for a fraction of a device.
-    fractions: bool,
-    /// Label keys that some model asks for.
-    labels: BTreeSet<LabelKey>,
-    /// Sets of GPU names that some model asks for.
-    names: Vec<BTreeSet<GpuName>>,
+    /// Each with the number of models that use it. One that nobody uses any more is left empty for the next.
+    lenses: Vec<Option<(Lens, u32)>>,
+    /// How many models ask for a fraction of a device.
+    fractions: u32,
+    /// Label keys that models ask for, and how many do.
+    labels: BTreeMap<LabelKey, u32>,
+    /// Sets of GPU names that models ask for, and how many do. Left empty like lenses.
+    names: Vec<Option<(BTreeSet<GpuName>, u32)>>,
     classes: Vec<Class>,
     touched: Touched,
 }
@@ -133,39 +136,73 @@ impl Index {
     /// Makes sure that the shelves answer for this model. A new lens or label means that all shelves are made anew.
     pub(crate) fn serve(&mut self, spec: &ModelSpec) {
         let asked = &spec.constraints.gpu_names;
-        if !asked.is_empty() && !self.names.contains(asked) {
-            self.names.push(asked.clone());
+        if !asked.is_empty() {
+            count_up(&mut self.names, asked);
         }
-        let own = self.names_of(asked);
-        for count in spec.allowed_counts() {
-            for names in [Names::Any, own] {
-                let lens = Lens { count: count.get(), placement: spec.placement, names };
-                if !self.lenses.contains(&lens) {
-                    self.lenses.push(lens);
-                    self.touched.all = true;
-                }
-            }
+        for lens in self.lenses_of(spec) {
+            self.touched.all |= count_up(&mut self.lenses, &lens);
         }
-        if !self.fractions && matches!(spec.memory.charged(), Some(Memory::Fraction(_))) {
-            self.fractions = true;
-            self.touched.all = true;
+        if asks_for_fractions(spec) {
+            self.touched.all |= self.fractions == 0;
+            self.fractions += 1;
         }
         for label in spec.constraints.labels.keys() {
-            self.touched.all |= self.labels.insert(label.clone());
+            let models = self.labels.entry(label.clone()).or_default();
+            self.touched.all |= *models == 0;
+            *models += 1;
         }
     }
 
+    /// A model is no more, or another: what only it asked for is forgotten.
+    pub(crate) fn dismiss(&mut self, spec: &ModelSpec) {
+        for lens in self.lenses_of(spec) {
+            count_down_one(&mut self.lenses, &lens);
+        }
+        if !spec.constraints.gpu_names.is_empty() {
+            count_down_one(&mut self.names, &spec.constraints.gpu_names);
+        }
+        if asks_for_fractions(spec) {
+            self.fractions = self.fractions.saturating_sub(1);
+            self.touched.all |= self.fractions == 0;
+        }
+        for label in spec.constraints.labels.keys() {
+            let Some(models) = self.labels.get_mut(label) else { continue };
+            *models = models.saturating_sub(1);
+            if *models == 0 {
+                self.labels.remove(label);
+                // Runners that only this label told apart are one class again.
+                self.touched.all = true;
+            }
+        }
+    }
+
+    fn lenses_of(&self, spec: &ModelSpec) -> BTreeSet<Lens> {
+        let own = self.names_of(&spec.constraints.gpu_names);
+        let lens = |count: GpuCount, names| Lens { count: count.get(), placement: spec.placement, names };
+        let counts = spec.allowed_counts();
+        counts.into_iter().flat_map(|count| [lens(count, Names::Any), lens(count, own)]).collect()
+    }
+
     fn names_of(&self, asked: &BTreeSet<GpuName>) -> Names {
-        let position = self.names.iter().position(|known| known == asked);
-        position.and_then(|position| u16::try_from(position).ok()).map_or(Names::Any, Names::Set)
+        let is_it = |known: &Option<(BTreeSet<GpuName>, u32)>| known.as_ref().is_some_and(|(set, _)| set == asked);
+        self.names.iter().position(is_it).map_or(Names::Any, |position| Names::Set(number(position)))
     }
 
     /// Whether a lens looks at GPUs of this name.
     fn sees(&self, lens: Lens, name: &GpuName) -> bool {
         match lens.names {
             Names::Any => true,
-            Names::Set(position) => self.names.get(usize::from(position)).is_some_and(|set| set.contains(name)),
+            Names::Set(position) => {
+                let set = self.names.get(position as usize).and_then(Option::as_ref);
+                set.is_some_and(|(set, _)| set.contains(name))
+            }
         }
+    }
+
+    /// The lenses in use, each with the number of its shelf.
+    fn lenses(&self) -> impl Iterator<Item = (u32, Lens)> + Clone {
+        let used = self.lenses.iter().enumerate();
+        used.filter_map(|(position, entry)| entry.as_ref().map(|(lens, _)| (number(position), *lens)))
     }
 
     /// The lens for a shape on a class. Where all GPUs have one name, looking at all of them is the same.
@@ -186,8 +223,8 @@ impl Index {
 
     /// The shelf of a class for a lens.
     pub(crate) fn shelf<'a>(&self, class: &'a Class, lens: Lens) -> Option<&'a Ranked<SpotKey, Reach>> {
-        let position = self.lenses.iter().position(|known| *known == lens)?;
-        class.shelves.get(position)
+        let is_it = |known: &Option<(Lens, u32)>| known.as_ref().is_some_and(|(known, _)| *known == lens);
+        class.shelves.get(self.lenses.iter().position(is_it)?)
     }
 
     fn class_for(&mut self, traits: ClassTraits) -> ClassKey {
@@ -196,6 +233,40 @@ impl Index {
             self.classes.len() - 1
         });
         ClassKey::at(position)
+    }
+}
+
+/// The number of a position. There are never so many that it does not fit.
+fn number(position: usize) -> u32 {
+    u32::try_from(position).unwrap_or(u32::MAX)
+}
+
+fn asks_for_fractions(spec: &ModelSpec) -> bool {
+    matches!(spec.memory.charged(), Some(Memory::Fraction(_)))
+}
+
+/// Counts one more user of a key, which gets a place if it has none. Says whether it is new.
+fn count_up<K: Clone + PartialEq>(list: &mut Vec<Option<(K, u32)>>, key: &K) -> bool {
+    if let Some((_, users)) = list.iter_mut().flatten().find(|(known, _)| known == key) {
+        *users += 1;
+        return false;
+    }
+    match list.iter_mut().find(|entry| entry.is_none()) {
+        Some(free) => *free = Some((key.clone(), 1)),
+        None => list.push(Some((key.clone(), 1))),
+    }
+    true
+}
+
+/// Counts one user of a key less. Its place is free once nobody uses it.
+fn count_down_one<K: PartialEq>(list: &mut [Option<(K, u32)>], key: &K) {
+    let is_it = |entry: &&mut Option<(K, u32)>| entry.as_ref().is_some_and(|(known, _)| known == key);
+    let Some(entry) = list.iter_mut().find(is_it) else { return };
+    if let Some((_, users)) = entry {
+        *users -= 1;
+        if *users == 0 {
+            *entry = None;
+        }
     }
 }
 
@@ -214,8 +285,8 @@ impl Class {
         self.standings.values().sum()
     }
 
-    fn shelf_mut(&mut self, lens: u8) -> &mut Ranked<SpotKey, Reach> {
-        let position = usize::from(lens);
+    fn shelf_mut(&mut self, lens: u32) -> &mut Ranked<SpotKey, Reach> {
+        let position = lens as usize;
         if self.shelves.len() <= position {
             self.shelves.resize_with(position + 1, Ranked::new);
         }
@@ -224,15 +295,14 @@ impl Class {
 }
 
 impl Class {
-    /// Whether two classes give the same answers.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let shelf = |class: &Self, position: usize| {
-            class.shelves.get(position).map(|shelf| shelf.iter().collect::<Vec<_>>()).unwrap_or_default()
+    /// Whether two classes give the same answers through the lenses in use.
+    pub(crate) fn is_same(&self, other: &Self, index: &Index) -> bool {
+        let shelf = |class: &Self, position: u32| {
+            class.shelves.get(position as usize).map(|shelf| shelf.iter().collect::<Vec<_>>()).unwrap_or_default()
         };
-        let most = self.shelves.len().max(other.shelves.len());
         self.standings == other.standings
             && self.profiles == other.profiles
-            && (0..most).all(|position| shelf(self, position) == shelf(other, position))
+            && index.lenses().all(|(position, _)| shelf(self, position) == shelf(other, position))
             && self.victims.iter().eq(other.victims.iter())
     }
 }

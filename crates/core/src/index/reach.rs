@@ -4,7 +4,7 @@ use berth_domain::{Bytes, GpuMemory, Millicores};
 use smallvec::SmallVec;
 
 use super::ranked::Summary;
-use crate::table::{DeviceKey, RunnerKey, SlotKey};
+use crate::table::{DeviceKey, ModelKey, RunnerKey, SlotKey};
 
 /// A place on a shelf: a runner, or (to pack one GPU) a device on a runner. The order is the ranking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,7 +24,7 @@ pub(crate) struct SpotKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spot {
     /// The number of the shelf's lens.
-    pub(crate) lens: u8,
+    pub(crate) lens: u32,
     pub(crate) key: SpotKey,
     pub(crate) reach: Reach,
 }
@@ -52,7 +52,8 @@ pub(crate) enum Soon {
 pub(crate) struct Reach {
     pub(crate) room: u64,
     later: u64,
-    cleared: u64,
+    /// What it could give if every idle slot went; and whose they are, since a model does not evict itself.
+    cleared: Contested,
     /// The best single device, for needs that differ from GPU to GPU.
     best_room: u64,
     best_cleared: u64,
@@ -71,7 +72,7 @@ impl Summary for Reach {
     fn merge(&mut self, other: &Self) {
         self.room = self.room.max(other.room);
         self.later = self.later.max(other.later);
-        self.cleared = self.cleared.max(other.cleared);
+        self.cleared.merge(&other.cleared);
         self.best_room = self.best_room.max(other.best_room);
         self.best_cleared = self.best_cleared.max(other.best_cleared);
         self.room_share = self.room_share.max(other.room_share);
@@ -93,6 +94,8 @@ pub(crate) struct Depth {
     pub(crate) room: u64,
     pub(crate) later: u64,
     pub(crate) cleared: u64,
+    /// The one model whose idle slots are all that could be cleared.
+    pub(crate) cleared_of: Option<ModelKey>,
     pub(crate) room_share: u32,
     pub(crate) cleared_share: u32,
     pub(crate) whole: bool,
@@ -118,7 +121,7 @@ impl Reach {
         Self {
             room: depth.room,
             later: depth.later,
-            cleared: depth.cleared,
+            cleared: Contested::new(depth.cleared, depth.cleared_of, depth.later),
             best_room: depth.room,
             best_cleared: depth.cleared,
             room_share: depth.room_share,
@@ -149,7 +152,7 @@ impl Reach {
         Self {
             room: nth(&sorted.room),
             later: nth(&sorted.later),
-            cleared: nth(&sorted.cleared),
+            cleared: Contested::new(nth(&sorted.cleared), sorted.cleared_of, nth(&sorted.later)),
             best_room: sorted.room.first().copied().unwrap_or(0),
             best_cleared: sorted.cleared.first().copied().unwrap_or(0),
             room_share: share(&sorted.room_share),
@@ -161,8 +164,9 @@ impl Reach {
         }
     }
 
-    /// Whether a place here might give `needs` (the least of its asks) and the host's part that soon.
-    pub(crate) fn may(&self, wish: &Wish, soon: Soon) -> bool {
+    /// Whether a place here might give `needs` (the least of its asks) and the host's part that soon, without clearing
+    /// slots of the model `own`.
+    pub(crate) fn may(&self, wish: &Wish, soon: Soon, own: Option<ModelKey>) -> bool {
         let host = match soon {
             Soon::Now => self.cpu >= clamp(wish.cpu.get()) && self.ram >= wish.ram.get(),
             Soon::Later | Soon::Cleared => {
@@ -170,21 +174,21 @@ impl Reach {
             }
         };
         let best = if soon == Soon::Now { self.best_room } else { self.best_cleared };
-        host && best >= wish.most.get() && self.may_memory(wish, soon)
+        host && best >= wish.most.get() && self.may_memory(wish, soon, own)
     }
 
     /// The same without the host.
-    pub(crate) fn may_memory(&self, wish: &Wish, soon: Soon) -> bool {
+    pub(crate) fn may_memory(&self, wish: &Wish, soon: Soon, own: Option<ModelKey>) -> bool {
         match (wish.least, soon) {
             (None, _) => true,
             (Some(GpuMemory::Bytes(bytes)), Soon::Now) => self.room >= bytes.get(),
             (Some(GpuMemory::Bytes(bytes)), Soon::Later) => self.later >= bytes.get(),
-            (Some(GpuMemory::Bytes(bytes)), Soon::Cleared) => self.cleared >= bytes.get(),
+            (Some(GpuMemory::Bytes(bytes)), Soon::Cleared) => self.cleared.without(own) >= bytes.get(),
             (Some(GpuMemory::Fraction(part)), Soon::Now) => self.room_share >= part.millionths(),
             (Some(GpuMemory::Fraction(part)), Soon::Later | Soon::Cleared) => self.cleared_share >= part.millionths(),
-            (Some(GpuMemory::Whole), Soon::Now) => self.whole >= wish.count,
-            (Some(GpuMemory::Whole), Soon::Later) => self.whole_later >= wish.count,
-            (Some(GpuMemory::Whole), Soon::Cleared) => self.whole_cleared >= wish.count,
+            (Some(GpuMemory::Whole(_)), Soon::Now) => self.whole >= wish.count,
+            (Some(GpuMemory::Whole(_)), Soon::Later) => self.whole_later >= wish.count,
+            (Some(GpuMemory::Whole(_)), Soon::Cleared) => self.whole_cleared >= wish.count,
         }
     }
 }
@@ -219,6 +223,8 @@ pub(crate) struct SortedDepths {
     whole: u16,
     whole_later: u16,
     whole_cleared: u16,
+    /// The one model whose idle slots are all that could be cleared.
+    cleared_of: Option<ModelKey>,
 }
 
 impl SortedDepths {
@@ -227,7 +233,11 @@ impl SortedDepths {
     pub(crate) fn of(depths: impl Iterator<Item = (u16, Depth)>, fractions: bool) -> Self {
         let mut sorted = Self::default();
         let mut only_now = true;
+        let mut owners: SmallVec<[Option<ModelKey>; 2]> = SmallVec::new();
         for (index, depth) in depths {
+            if depth.cleared > depth.later && !owners.contains(&depth.cleared_of) {
+                owners.push(depth.cleared_of);
+            }
             sorted.share.push((depth.share, index));
             sorted.room.push(depth.room);
             sorted.later.push(depth.later);
@@ -241,6 +251,7 @@ impl SortedDepths {
             sorted.whole_later += u16::from(depth.whole_later);
             sorted.whole_cleared += u16::from(depth.whole_cleared);
         }
+        sorted.cleared_of = if let [Some(owner)] = owners.as_slice() { Some(*owner) } else { None };
         sorted.share.sort_unstable();
         sorted.room.sort_unstable_by(|a, b| b.cmp(a));
         if only_now {
@@ -277,29 +288,63 @@ pub(crate) struct VictimKey {
     pub(crate) runner: RunnerKey,
 }
 
+/// The most that somebody could give, and the most that somebody else could: a model does not evict itself, so a search
+/// asks for the most without one model's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Contested {
+    most: u64,
+    /// Whose it is alone; nobody's in particular if `None`.
+    of: Option<ModelKey>,
+    /// The most of anybody else.
+    second: u64,
+}
+
+impl Contested {
+    /// So much; without the slots of the model that it is `of`, so much less.
+    pub(crate) fn new(most: u64, of: Option<ModelKey>, without: u64) -> Self {
+        let of = of.filter(|_| without < most);
+        Self { most, of, second: if of.is_some() { without } else { 0 } }
+    }
+
+    /// The most without what is of this model alone.
+    pub(crate) fn without(&self, own: Option<ModelKey>) -> u64 {
+        if self.of.is_some() && self.of == own { self.second } else { self.most }
+    }
+}
+
+impl Summary for Contested {
+    fn merge(&mut self, other: &Self) {
+        let is_first = (self.most, self.of) >= (other.most, other.of);
+        let (winner, loser) = if is_first { (*self, *other) } else { (*other, *self) };
+        // What is of the same model counts for others only as far as it is theirs too.
+        let of_others = if loser.of.is_some() && loser.of == winner.of { loser.second } else { loser.most };
+        *self = Self { second: winner.second.max(of_others), ..winner };
+    }
+}
+
 /// The most that stopping one slot of a subtree would leave on its device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gain {
-    pub(crate) bytes: u64,
-    pub(crate) share: u32,
-    pub(crate) whole: bool,
+    pub(crate) bytes: Contested,
+    pub(crate) share: Contested,
+    pub(crate) whole: Contested,
 }
 
 impl Summary for Gain {
     fn merge(&mut self, other: &Self) {
-        self.bytes = self.bytes.max(other.bytes);
-        self.share = self.share.max(other.share);
-        self.whole |= other.whole;
+        self.bytes.merge(&other.bytes);
+        self.share.merge(&other.share);
+        self.whole.merge(&other.whole);
     }
 }
 
 impl Gain {
-    /// Whether stopping one slot here might be enough.
-    pub(crate) fn may(&self, need: GpuMemory) -> bool {
+    /// Whether stopping one slot here, not of the model `own`, might be enough.
+    pub(crate) fn may(&self, need: GpuMemory, own: Option<ModelKey>) -> bool {
         match need {
-            GpuMemory::Bytes(bytes) => self.bytes >= bytes.get(),
-            GpuMemory::Fraction(part) => self.share >= part.millionths(),
-            GpuMemory::Whole => self.whole,
+            GpuMemory::Bytes(bytes) => self.bytes.without(own) >= bytes.get(),
+            GpuMemory::Fraction(part) => self.share.without(own) >= u64::from(part.millionths()),
+            GpuMemory::Whole(_) => self.whole.without(own) > 0,
         }
     }
 }

@@ -1,17 +1,17 @@
 //! Bringing the shelves up to date with the ledgers after an event.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use berth_domain::{Bytes, Fraction, Placement};
+use berth_domain::{Bytes, Fraction, GpuName, Placement};
 use smallvec::SmallVec;
 
-use super::reach::{Depth, HostDepth, SortedDepths};
+use super::reach::{Contested, Depth, HostDepth, SortedDepths};
 use super::{ClassTraits, Gain, Lens, Names, Profile, Reach, Spot, SpotKey, Standing, Touched, VictimKey};
 use crate::ledger::Phase;
 use crate::reason::Exclusion;
 use crate::state::{Admission, Device, Liveness, Machine, Runner, State};
-use crate::table::{ClassKey, DeviceKey, RunnerKey};
+use crate::table::{ClassKey, DeviceKey, ModelKey, RunnerKey};
 
 type Spots = SmallVec<[Spot; 4]>;
 
@@ -35,7 +35,7 @@ impl State {
             of_machine.into_iter().for_each(|runner| push_new(&mut sets, runner));
         }
         // A host's room is part of every place on it.
-        if self.index.lenses.iter().any(|lens| lens.is_of_devices()) {
+        if self.index.lenses().any(|(_, lens)| lens.is_of_devices()) {
             sets.iter().for_each(|runner| self.refresh_seats(*runner));
         }
         for device in devices {
@@ -144,10 +144,14 @@ impl State {
             any_open |= closed.is_none();
             match device.ledger.capacity().get() {
                 _ if device.instances > 0 => {}
-                capacity if device.is_mig() => profile.mig = profile.mig.max(capacity),
-                capacity => profile.gpus.push(capacity),
+                capacity if device.is_mig() => {
+                    let largest = profile.mig.entry(device.name.clone()).or_default();
+                    *largest = capacity.max(*largest);
+                }
+                capacity => profile.gpus.push((capacity, device.name.clone())),
             }
         }
+        profile.gpus.extend(runner.missing.iter().map(|gpu| (gpu.capacity.get(), gpu.name.clone())));
         profile.gpus.sort_unstable_by(|a, b| b.cmp(a));
         let standing = match (runner.liveness, runner.admission) {
             (Liveness::Lost, _) => Standing::Shut(Exclusion::Lost),
@@ -162,27 +166,33 @@ impl State {
     }
 
     fn class_traits(&self, runner: &Runner) -> ClassTraits {
-        let names = runner.devices.iter().filter_map(|key| self.devices.get(*key)).map(|device| device.name.clone());
+        let names = self.names_on(runner).cloned();
         let (pool, runtimes, labels) = match &runner.traits {
             Some(traits) => {
-                let relevant = traits.labels.iter().filter(|(key, _)| self.index.labels.contains(*key));
+                let relevant = traits.labels.iter().filter(|(key, _)| self.index.labels.contains_key(*key));
                 let labels = relevant.map(|(key, value)| (key.clone(), value.clone())).collect();
                 (traits.pool.clone(), traits.runtimes.clone(), labels)
             }
-            None => (berth_domain::PoolName::default_pool(), BTreeSet::new(), BTreeMap::new()),
+            None => (berth_domain::PoolName::default_pool(), BTreeMap::new(), BTreeMap::new()),
         };
         ClassTraits { pool, runtimes, labels, gpu_names: names.collect() }
     }
 
     fn is_of_class(&self, runner: &Runner, class: &ClassTraits) -> bool {
         let Some(traits) = &runner.traits else { return false };
-        let names = runner.devices.iter().filter_map(|key| self.devices.get(*key)).map(|device| &device.name);
-        let relevant = traits.labels.iter().filter(|(key, _)| self.index.labels.contains(*key));
+        let names = self.names_on(runner);
+        let relevant = traits.labels.iter().filter(|(key, _)| self.index.labels.contains_key(*key));
         traits.pool == class.pool
             && traits.runtimes == class.runtimes
             && relevant.eq(class.labels.iter())
             && names.clone().all(|name| class.gpu_names.contains(name))
             && class.gpu_names.iter().all(|known| names.clone().any(|name| name == known))
+    }
+
+    /// Names of a runner's GPUs, those that it no longer lists among them.
+    fn names_on<'a>(&'a self, runner: &'a Runner) -> impl Iterator<Item = &'a GpuName> + Clone {
+        let listed = runner.devices.iter().filter_map(|key| self.devices.get(*key)).map(|device| &device.name);
+        listed.chain(runner.missing.iter().map(|gpu| &gpu.name))
     }
 
     fn put_standing(&mut self, runner: RunnerKey, next: Option<(ClassKey, Standing, Arc<Profile>)>) {
@@ -216,10 +226,10 @@ impl State {
         let applies = |lens: &Lens| {
             lens.is_of_devices() && (lens.names == Names::Any || mixed) && self.index.sees(*lens, &gpu.name)
         };
-        let lenses = self.index.lenses.iter().enumerate().filter(|(_, lens)| applies(lens));
+        let lenses = self.index.lenses().filter(|(_, lens)| applies(lens));
         let key = SpotKey { rank: gpu.depth.room, index: seat.seat.index, ordinal: row.ordinal, runner, device };
         let reach = Reach::of_device(&gpu.depth, &host_depth(machine));
-        let spots: Spots = lenses.map(|(number, _)| Spot { lens: lens_number(number), key, reach }).collect();
+        let spots: Spots = lenses.map(|(lens, _)| Spot { lens, key, reach }).collect();
         if spots.is_empty() && seat.victims.is_empty() && gpu.evictable_slots == 0 {
             return;
         }
@@ -244,9 +254,28 @@ impl State {
                 runner,
             };
             let whole = remaining == 1 && gpu.ledger.foreign() <= self.settings.exclusive_tolerance;
-            Some((key, Gain { bytes: left.get(), share: gpu.ledger.share_of(left), whole }))
+            let own = self.own_mark(slot);
+            let gain = Gain {
+                bytes: Contested::new(left.get(), own, 0),
+                share: Contested::new(u64::from(gpu.ledger.share_of(left)), own, 0),
+                whole: Contested::new(u64::from(whole), own, 0),
+            };
+            Some((key, gain))
         };
         gpu.ledger.claims().iter().filter_map(victim).collect()
+    }
+
+    /// The model that must spare this slot: its own, while the slot is of its current revision.
+    fn own_mark(&self, slot: &crate::state::Slot) -> Option<ModelKey> {
+        slot.model.filter(|key| self.models.get(*key).is_some_and(|model| model.revision == slot.revision))
+    }
+
+    /// The one model whose idle slots are all that could be cleared on a device.
+    fn cleared_of(&self, gpu: &Device) -> Option<ModelKey> {
+        let slots = gpu.ledger.claims().iter().filter_map(|claim| self.slots.get(claim.slot));
+        let mut owners = slots.filter(|slot| slot.evictable).map(|slot| self.own_mark(slot));
+        let first = owners.next()??;
+        owners.all(|owner| owner == Some(first)).then_some(first)
     }
 
     /// A runner's own places: for each lens, the best that its devices could give together.
@@ -261,24 +290,24 @@ impl State {
         let mixed = self.is_mixed(row);
         let mut spots = Spots::new();
         let mut sorted = SortedFor { has_mig: devices().any(Device::is_mig), kept: None };
-        for (number, lens) in self.index.lenses.iter().enumerate() {
+        for (number, lens) in self.index.lenses() {
             if lens.is_of_devices() || (lens.names != Names::Any && !mixed) {
                 continue;
             }
-            let sorted = sorted.get(*lens, || {
+            let sorted = sorted.get(lens, || {
                 // MIG instances never work together, but each may be the one.
                 let seen =
-                    devices().filter(|gpu| (lens.count == 1 || !gpu.is_mig()) && self.index.sees(*lens, &gpu.name));
+                    devices().filter(|gpu| (lens.count == 1 || !gpu.is_mig()) && self.index.sees(lens, &gpu.name));
                 let index_of = |gpu: &Device| gpu.seat_on(runner).map_or(0, |row| row.seat.index);
-                SortedDepths::of(seen.map(|gpu| (index_of(gpu), gpu.depth)), self.index.fractions)
+                SortedDepths::of(seen.map(|gpu| (index_of(gpu), gpu.depth)), self.index.fractions > 0)
             });
             let count = usize::from(lens.count);
             if count > sorted.len() {
                 continue;
             }
-            let (rank, index, reach) = place_of(*lens, sorted, &host);
+            let (rank, index, reach) = place_of(lens, sorted, &host);
             let key = SpotKey { rank, index, ordinal: row.ordinal, runner, device: DeviceKey::default() };
-            spots.push(Spot { lens: lens_number(number), key, reach });
+            spots.push(Spot { lens: number, key, reach });
         }
         let standing = row.standing.as_ref().map(|(_, standing, _)| *standing);
         self.put_sets(runner, spots);
@@ -289,7 +318,7 @@ impl State {
 
     /// Whether a runner has GPUs of several names.
     fn is_mixed(&self, runner: &Runner) -> bool {
-        let mut names = runner.devices.iter().filter_map(|key| self.devices.get(*key)).map(|gpu| &gpu.name);
+        let mut names = self.names_on(runner);
         let first = names.next();
         names.any(|name| Some(name) != first)
     }
@@ -313,6 +342,7 @@ impl State {
             room: room.get(),
             later: later.get(),
             cleared: cleared.get(),
+            cleared_of: if gpu.evictable_slots == 0 { None } else { self.cleared_of(gpu) },
             room_share: ledger.share_of(room),
             cleared_share: ledger.share_of(cleared),
             whole: quiet && ledger.claims().is_empty(),
@@ -411,10 +441,6 @@ fn host_depth(machine: &Machine) -> HostDepth {
         ram_cleared: ram.future_room().get().saturating_add(machine.evictable_ram.get()),
         share: cpu.claimed_share().max(ram.claimed_share()),
     }
-}
-
-fn lens_number(position: usize) -> u8 {
-    u8::try_from(position).unwrap_or(u8::MAX)
 }
 
 fn push_new<const N: usize>(list: &mut SmallVec<[RunnerKey; N]>, runner: RunnerKey)

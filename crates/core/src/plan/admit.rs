@@ -1,14 +1,17 @@
 //! "Full now" is never an error, and "never fits" is never a wait.
+//!
+//! Judged on the full size of every runner that was not forgotten, as it last was: lost runners count, and so do GPUs
+//! that a runner no longer lists since its machine was booted. All that a model asks for must be there on one runner.
 
-use berth_domain::{GpuCount, GpuMemory};
+use berth_domain::{GpuMemory, GpuName, WorkloadKind};
+use smallvec::SmallVec;
 
 use super::filter::lacks_only_runtime;
 use super::{Demand, excluded_by};
 use crate::index::{Class, Profile, Standing};
 use crate::reason::{Unplaceable, WaitReason};
-use crate::state::State;
+use crate::state::{Runner, State};
 
-/// Judged on the full last-known size of every runner that was not forgotten, lost ones included.
 /// Why a demand that cannot be met now waits, or why it can never be met.
 pub(super) fn judge(state: &State, demand: &Demand<'_>) -> Result<WaitReason, Unplaceable> {
     if demand.shape.counts.is_empty() {
@@ -23,8 +26,7 @@ pub(super) fn judge(state: &State, demand: &Demand<'_>) -> Result<WaitReason, Un
     {
         return Ok(WaitReason::NoGpus);
     }
-    let large_enough = |class: &&Class| class.profiles.keys().any(|profile| could_hold(profile, demand));
-    if !matching.iter().any(large_enough) || !pinned_could_hold(state, demand) {
+    if !demand.shape.counts.iter().any(|(_, needs)| could_ever(state, demand, needs)) {
         return Err(Unplaceable::NeverFits);
     }
     Ok(wait_reason(state, demand, &matching))
@@ -35,82 +37,131 @@ fn matching_classes<'a>(state: &'a State, demand: &Demand<'_>) -> Result<Vec<&'a
     let mut only_runtime_missing = false;
     let mut matching = Vec::new();
     for class in state.index.classes() {
-        match excluded_by(constraints, &class.traits) {
+        match excluded_by(constraints, demand.kind, &class.traits) {
             None => matching.push(class),
-            Some(_) => only_runtime_missing |= lacks_only_runtime(constraints, &class.traits),
+            Some(_) => only_runtime_missing |= lacks_only_runtime(constraints, demand.kind, &class.traits),
         }
     }
-    let pinned = &constraints.gpu_uuids;
-    if !pinned.is_empty() && !pinned.iter().any(|uuid| state.devices.key(uuid).is_some()) {
+    if matching.is_empty() {
+        return Err(match (is_for_other_work(state, demand), only_runtime_missing, demand.kind) {
+            (true, _, WorkloadKind::Job) => Unplaceable::RuntimeNotForJobs,
+            (true, _, WorkloadKind::Lease) => Unplaceable::RuntimeOnlyForJobs,
+            (false, true, _) => Unplaceable::RuntimeMissing,
+            (false, false, _) => Unplaceable::NoMatchingRunner,
+        });
+    }
+    if !constraints.gpu_uuids.is_empty() && pinned_runners(state, demand).next().is_none() {
         return Err(Unplaceable::NoMatchingRunner);
     }
-    match (matching.is_empty(), only_runtime_missing) {
-        (false, _) => Ok(matching),
-        (true, true) => Err(Unplaceable::RuntimeMissing),
-        (true, false) => Err(Unplaceable::NoMatchingRunner),
-    }
+    Ok(matching)
+}
+
+/// Whether every runner that has the runtime says that it is for the other kind of work.
+fn is_for_other_work(state: &State, demand: &Demand<'_>) -> bool {
+    let runtime = &demand.shape.constraints.runtime;
+    let mut offers = state.index.classes().filter_map(|class| class.traits.runtimes.get(runtime)).peekable();
+    offers.peek().is_some() && !offers.any(|offered| offered.takes(demand.kind))
+}
+
+/// Runners of a matching class that have, or had, one of the devices that a model is pinned to.
+fn pinned_runners<'a>(state: &'a State, demand: &'a Demand<'_>) -> impl Iterator<Item = &'a Runner> {
+    let constraints = &demand.shape.constraints;
+    let has_one = |row: &Runner| {
+        let listed = row.devices.iter().filter_map(|key| state.devices.get(*key)).map(|device| &device.uuid);
+        listed.chain(row.missing.iter().map(|gpu| &gpu.uuid)).any(|uuid| constraints.gpu_uuids.contains(uuid))
+    };
+    let matches = |row: &Runner| {
+        let class = row.standing.as_ref().and_then(|(class, ..)| state.index.class(*class));
+        class.is_some_and(|class| excluded_by(constraints, demand.kind, &class.traits).is_none())
+    };
+    state.runners.iter().map(|(_, row)| row).filter(move |row| matches(row) && has_one(row))
 }
 
 fn is_without_gpus(profile: &Profile) -> bool {
-    profile.gpus.is_empty() && profile.mig == 0
+    profile.gpus.is_empty() && profile.mig.is_empty()
 }
 
-/// Whether an empty runner of this size could hold the demand with some allowed count.
-fn could_hold(profile: &Profile, demand: &Demand<'_>) -> bool {
-    let host = profile.cpu >= demand.shape.cpu.get() && profile.ram >= demand.shape.ram.get();
-    host && demand.shape.counts.iter().any(|(count, needs)| holds_count(profile, *count, needs))
-}
-
-/// Whether some runner, empty, could hold a slot with these needs.
+/// Whether some runner, empty, could hold a slot with these needs: all of what the model asks for together.
 pub(crate) fn could_ever(state: &State, demand: &Demand<'_>, needs: &[GpuMemory]) -> bool {
-    let count = GpuCount::new(u16::try_from(needs.len()).unwrap_or(u16::MAX));
-    let matching = |class: &&Class| excluded_by(&demand.shape.constraints, &class.traits).is_none();
-    let profiles = state.index.classes().filter(matching).flat_map(|class| class.profiles.keys());
-    profiles.into_iter().any(|profile| holds_count(profile, count, needs))
+    let constraints = &demand.shape.constraints;
+    if constraints.gpu_uuids.is_empty() || demand.shape.is_cpu_only() {
+        let matching = |class: &&Class| excluded_by(constraints, demand.kind, &class.traits).is_none();
+        let mut profiles = state.index.classes().filter(matching).flat_map(|class| class.profiles.keys());
+        return profiles.any(|profile| {
+            host_could_hold(demand, profile.cpu, profile.ram) && Gpus::of_profile(profile, demand).could_hold(needs)
+        });
+    }
+    pinned_runners(state, demand).any(|runner| {
+        let machine = state.machines.get(runner.machine);
+        let host = machine
+            .is_some_and(|machine| host_could_hold(demand, machine.cpu.capacity().get(), machine.ram.capacity().get()));
+        host && Gpus::pinned_on(state, runner, demand).could_hold(needs)
+    })
 }
 
-fn holds_count(profile: &Profile, count: GpuCount, needs: &[GpuMemory]) -> bool {
-    if let ([need], true) = (needs, profile.mig > 0)
-        && fits_empty(*need, profile.mig)
-    {
-        return true;
+fn host_could_hold(demand: &Demand<'_>, cpu: u64, ram: u64) -> bool {
+    cpu >= demand.shape.cpu.get() && ram >= demand.shape.ram.get()
+}
+
+/// The GPUs of one runner that a model may use, by size.
+struct Gpus {
+    /// Largest first.
+    whole: SmallVec<[u64; 8]>,
+    largest_mig: Option<u64>,
+}
+
+impl Gpus {
+    fn of_profile(profile: &Profile, demand: &Demand<'_>) -> Self {
+        let is_named = |name: &GpuName| is_named(demand, name);
+        let whole = profile.gpus.iter().filter(|(_, name)| is_named(name)).map(|(size, _)| *size);
+        let mig = profile.mig.iter().filter(|(name, _)| is_named(name)).map(|(_, size)| *size);
+        Self { whole: whole.collect(), largest_mig: mig.max() }
     }
-    let enough = usize::from(count.get()) <= profile.gpus.len();
-    if let ([first, rest @ ..], true) = (needs, enough)
-        && rest.iter().all(|need| need == first)
-    {
-        return fits_empty(*first, profile.gpus[rest.len()]);
+
+    fn pinned_on(state: &State, runner: &Runner, demand: &Demand<'_>) -> Self {
+        let pinned = &demand.shape.constraints.gpu_uuids;
+        let listed = runner.devices.iter().filter_map(|key| state.devices.get(*key));
+        let usable =
+            listed.filter(|row| pinned.contains(&row.uuid) && is_named(demand, &row.name) && row.instances == 0);
+        let (mut whole, mut largest_mig) = (SmallVec::<[u64; 8]>::new(), None);
+        for device in usable {
+            let size = device.ledger.capacity().get();
+            match device.is_mig() {
+                true => largest_mig = largest_mig.max(Some(size)),
+                false => whole.push(size),
+            }
+        }
+        let missing = runner.missing.iter().filter(|gpu| pinned.contains(&gpu.uuid) && is_named(demand, &gpu.name));
+        whole.extend(missing.map(|gpu| gpu.capacity.get()));
+        whole.sort_unstable_by(|a, b| b.cmp(a));
+        Self { whole, largest_mig }
     }
-    let mut largest_first = needs.to_vec();
-    largest_first.sort_unstable_by(|a, b| b.cmp(a));
-    enough && largest_first.iter().zip(&profile.gpus).all(|(need, capacity)| fits_empty(*need, *capacity))
+
+    /// Whether they could hold a slot with these needs, each its own. MIG instances never work together.
+    fn could_hold(&self, needs: &[GpuMemory]) -> bool {
+        if let ([need], Some(size)) = (needs, self.largest_mig)
+            && fits_empty(*need, size)
+        {
+            return true;
+        }
+        let mut largest_first: SmallVec<[GpuMemory; 8]> = needs.iter().copied().collect();
+        largest_first.sort_unstable_by(|a, b| b.cmp(a));
+        needs.len() <= self.whole.len()
+            && largest_first.iter().zip(&self.whole).all(|(need, size)| fits_empty(*need, *size))
+    }
+}
+
+fn is_named(demand: &Demand<'_>, name: &GpuName) -> bool {
+    let names = &demand.shape.constraints.gpu_names;
+    names.is_empty() || names.contains(name)
 }
 
 fn fits_empty(need: GpuMemory, capacity: u64) -> bool {
     match need {
         GpuMemory::Bytes(bytes) => bytes.get() <= capacity,
-        GpuMemory::Fraction(_) | GpuMemory::Whole => capacity > 0,
+        GpuMemory::Fraction(_) => capacity > 0,
+        GpuMemory::Whole(least) => capacity > 0 && least.get() <= capacity,
     }
-}
-
-/// A model pinned to devices must fit those devices, whatever else a runner has.
-fn pinned_could_hold(state: &State, demand: &Demand<'_>) -> bool {
-    let pinned = &demand.shape.constraints.gpu_uuids;
-    if pinned.is_empty() || demand.shape.is_cpu_only() {
-        return true;
-    }
-    let mut capacities: Vec<u64> = pinned
-        .iter()
-        .filter_map(|uuid| state.devices.find(uuid))
-        .map(|(_, device)| device.ledger.capacity().get())
-        .collect();
-    capacities.sort_unstable_by(|a, b| b.cmp(a));
-    demand.shape.counts.iter().any(|(_, needs)| {
-        let mut largest_first = needs.clone();
-        largest_first.sort_unstable_by(|a, b| b.cmp(a));
-        needs.len() <= capacities.len()
-            && largest_first.iter().zip(&capacities).all(|(need, capacity)| fits_empty(*need, *capacity))
-    })
 }
 
 fn wait_reason(state: &State, demand: &Demand<'_>, matching: &[&Class]) -> WaitReason {
@@ -124,7 +175,7 @@ fn wait_reason(state: &State, demand: &Demand<'_>, matching: &[&Class]) -> WaitR
             .filter_map(|class| state.index.shelf(class, state.index.lens_for(class, *count, demand.shape)));
         shelves
             .filter(|shelf| !shelf.is_empty())
-            .any(|shelf| shelf.summary().may_memory(&wish, crate::index::Soon::Now))
+            .any(|shelf| shelf.summary().may_memory(&wish, crate::index::Soon::Now, None))
     });
     let needs_host = demand.shape.cpu.get() > 0 || !demand.shape.ram.is_zero();
     if needs_host && memory_somewhere { WaitReason::HostFull } else { WaitReason::FullNow }

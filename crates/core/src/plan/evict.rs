@@ -6,7 +6,7 @@ use berth_domain::{GpuCount, GpuMemory};
 use smallvec::SmallVec;
 
 use super::victims::{Cost, Priced, Target};
-use super::{Search, Site, ask_of, excluded_by};
+use super::{Search, Site, ask_of};
 use crate::index::Soon;
 use crate::ledger::{Ask, Phase};
 use crate::state::Runner;
@@ -49,11 +49,11 @@ impl Search<'_> {
     fn evict_one(&self, count: GpuCount, need: GpuMemory) -> Option<Priced> {
         let (mut best, mut vain): (Option<Priced>, u32) = (None, 0);
         for class in self.state.index.classes() {
-            if excluded_by(&self.demand.shape.constraints, &class.traits).is_some() {
+            if !self.matches_class(class) {
                 continue;
             }
             let found = class.victims.walk(
-                |gain| gain.may(need),
+                |gain| gain.may(need, self.demand.own_mark()),
                 |victim, _| {
                     self.count_examined(1);
                     vain += 1;
@@ -74,7 +74,7 @@ impl Search<'_> {
     fn evict_sets(&self, count: GpuCount, needs: &[GpuMemory], best: &mut Option<Priced>) {
         let start = self.examined.get();
         if self.demand.shape.constraints.gpu_uuids.is_empty() {
-            self.walk_shelves(count, needs, Soon::Cleared, |key, device| {
+            self.walk_shelves(count, &self.demand.wish(count, needs), Soon::Cleared, |key, device| {
                 cheaper(best, self.cheapest_on(Target { runner: key.runner, only: device, count, needs }));
                 let budget = if best.is_some() { DEVICE_BUDGET } else { VAIN_BUDGET };
                 let spent = self.examined.get() - start >= budget;

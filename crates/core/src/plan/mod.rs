@@ -2,6 +2,9 @@
 //!
 //! [`plan`] is the table of contents: reuse, place, promise, evict, wait. It is what a submission, freed memory and a
 //! dry run all use, so that what is shown is what is done.
+//!
+//! A place that is kept free for somebody ([`reserve`]) shuts out work of the same or a lower priority, never work of a
+//! higher one: that looks elsewhere first, and takes the reserved place if nowhere else will do.
 
 mod admit;
 mod evict;
@@ -13,17 +16,17 @@ mod victims;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
-use berth_domain::{Bytes, GpuCount, GpuMemory, WorkloadKind};
+use berth_domain::{Bytes, GpuCount, GpuMemory, Priority, Span, Submission, WorkloadKind};
 use smallvec::SmallVec;
 
 pub(crate) use admit::could_ever;
 pub(crate) use filter::excluded_by;
 pub(crate) use place::{ask_of, could_use};
-pub(crate) use reserve::choose_reservation;
+pub(crate) use reserve::{ReservedSite, Wait, choose_reservation};
 
 use crate::index::{Soon, Wish};
-use crate::reason::{Unplaceable, WaitReason};
-use crate::state::{Model, Shape, State};
+use crate::reason::{Closed, Unplaceable, WaitReason};
+use crate::state::{Claimant, Device, Model, Reservation, Shape, State};
 use crate::table::{DeviceKey, ModelKey, RunnerKey, SlotKey, WorkloadKey};
 
 /// Who needs a slot.
@@ -33,8 +36,11 @@ pub(crate) struct Demand<'a> {
     pub(crate) model: &'a Model,
     pub(crate) shape: &'a Shape,
     pub(crate) kind: WorkloadKind,
-    /// None for a dry run and for slots that nobody asked for.
-    pub(crate) workload: Option<WorkloadKey>,
+    pub(crate) priority: Priority,
+    /// Who waits for it; nobody for a dry run and for a submission that is being taken in.
+    pub(crate) claimant: Option<Claimant>,
+    /// A job that is ended after running for so long.
+    pub(crate) max_run: Option<Span>,
     /// Where it failed last.
     pub(crate) avoid: Option<RunnerKey>,
 }
@@ -90,6 +96,8 @@ pub(crate) struct Search<'a> {
     spared_own: Cell<bool>,
     /// Passed over at first.
     avoid: Cell<Option<RunnerKey>>,
+    /// Whether devices that are kept free for this demand, or for a lower priority, are looked at too.
+    with_reserved: Cell<bool>,
 }
 
 impl<'a> Demand<'a> {
@@ -97,21 +105,60 @@ impl<'a> Demand<'a> {
     pub(crate) fn of_model(state: &'a State, key: ModelKey, kind: WorkloadKind) -> Option<Self> {
         let model = state.models.get(key)?;
         let shape = &state.shapes.get(model.shape)?.shape;
-        Some(Self { key, model, shape, kind, workload: None, avoid: None })
+        Some(Self {
+            key,
+            model,
+            shape,
+            kind,
+            priority: Priority::default(),
+            claimant: None,
+            max_run: None,
+            avoid: None,
+        })
+    }
+
+    /// The demand of a submission that is being taken in.
+    pub(crate) fn of_submission(state: &'a State, key: ModelKey, submission: &Submission) -> Option<Self> {
+        let demand = Self::of_model(state, key, submission.kind)?;
+        Some(Self { priority: submission.priority, max_run: submission.job.max_run, ..demand })
+    }
+
+    /// The demand for a slot that a model must have and nobody asked for.
+    pub(crate) fn of_replica(state: &'a State, key: ModelKey) -> Option<Self> {
+        let demand = Self::of_model(state, key, WorkloadKind::Lease)?;
+        Some(Self { claimant: Some(Claimant::Replica(key)), ..demand })
+    }
+
+    /// The demand of whoever waits.
+    pub(crate) fn of_claimant(state: &'a State, claimant: Claimant) -> Option<Self> {
+        match claimant {
+            Claimant::Workload(workload) => Self::of_workload(state, workload),
+            Claimant::Replica(model) => Self::of_replica(state, model),
+        }
     }
 
     /// The demand of a workload.
     pub(crate) fn of_workload(state: &'a State, workload: WorkloadKey) -> Option<Self> {
         let row = state.workloads.get(workload)?;
-        let demand = Self::of_model(state, row.model, row.submission.kind)?;
-        Some(Self { workload: Some(workload), avoid: row.avoid, ..demand })
+        let demand = Self::of_submission(state, row.model, &row.submission)?;
+        Some(Self { claimant: Some(Claimant::Workload(workload)), avoid: row.avoid, ..demand })
+    }
+
+    /// Whether its slot would be one that its model must have: it could not be evicted again.
+    fn is_needed(&self) -> bool {
+        self.model.spec.replicas.pinned || self.model.live < self.model.spec.replicas.min
+    }
+
+    /// How the index marks slots that this demand must spare: its model's own, of the current revision.
+    pub(crate) fn own_mark(&self) -> Option<ModelKey> {
+        Some(self.key)
     }
 
     /// The least of what each GPU must give, and the host's part.
     pub(crate) fn wish(&self, count: GpuCount, needs: &[GpuMemory]) -> Wish {
         let bytes = |need: &GpuMemory| match need {
             GpuMemory::Bytes(bytes) => Some(*bytes),
-            GpuMemory::Fraction(_) | GpuMemory::Whole => None,
+            GpuMemory::Fraction(_) | GpuMemory::Whole(_) => None,
         };
         Wish {
             count: count.get(),
@@ -143,15 +190,61 @@ pub(crate) fn plan_slot(state: &State, demand: Demand<'_>) -> Plan {
 
 impl<'a> Search<'a> {
     pub(crate) fn new(state: &'a State, demand: Demand<'a>) -> Self {
-        let avoid = Cell::new(demand.avoid);
-        Self { state, demand, examined: Cell::new(0), spared_own: Cell::new(false), avoid }
+        let (avoid, with_reserved) = (Cell::new(demand.avoid), Cell::new(false));
+        Self { state, demand, examined: Cell::new(0), spared_own: Cell::new(false), avoid, with_reserved }
+    }
+
+    /// Looks with other eyes: at devices that are kept free too, where that is allowed.
+    fn among_reserved<T>(&self, look: impl FnOnce() -> T) -> T {
+        let before = self.with_reserved.replace(true);
+        let found = look();
+        self.with_reserved.set(before);
+        found
     }
 
     fn reuse(&self) -> Option<Choice> {
         if self.demand.kind == WorkloadKind::Job {
             return None;
         }
-        self.demand.model.open.first().map(|open| Choice::Reuse(open.slot))
+        let kept_back = || self.demand.model.kept_back.iter().find(|open| self.passes_reservations(open.slot));
+        self.demand.model.open.first().or_else(kept_back).map(|open| Choice::Reuse(open.slot))
+    }
+
+    /// Whether a slot that is kept back for others takes a lease of this demand all the same.
+    fn passes_reservations(&self, slot: SlotKey) -> bool {
+        let Some(slot) = self.state.slots.get(slot) else { return false };
+        self.state.reservations_on(slot).all(|reservation| self.outranks(reservation))
+    }
+
+    /// Whether what is kept free by a reservation is free for this demand.
+    pub(super) fn outranks(&self, reservation: &Reservation) -> bool {
+        Some(reservation.owner) == self.demand.claimant || reservation.priority < self.demand.priority
+    }
+
+    /// Whether this demand may use what a reservation keeps free until its owner can use it.
+    pub(super) fn may_backfill(&self, reservation: &Reservation) -> bool {
+        let ends_in_time = |max_run: Span| match reservation.free_at {
+            Some(free_at) => self.state.now.after(max_run) <= free_at,
+            None => max_run <= self.state.settings.backfill_after,
+        };
+        reservation.backfill
+            && match self.demand.kind {
+                // Its slot takes no new leases, and goes once it is idle, as soon as nothing else is in the way.
+                WorkloadKind::Lease => !self.demand.is_needed(),
+                WorkloadKind::Job => self.demand.max_run.is_some_and(ends_in_time),
+            }
+    }
+
+    /// Whether this demand may use a device: it is open, and kept for nobody who goes first.
+    pub(super) fn may_use(&self, device: &Device) -> bool {
+        let reservation = device.reserved_for.and_then(|owner| self.state.reservation_of(owner));
+        let passes =
+            || reservation.is_none_or(|reservation| self.outranks(reservation) || self.may_backfill(reservation));
+        match device.closed() {
+            None => passes(),
+            Some(Closed::Reserved) => self.with_reserved.get() && passes(),
+            Some(_) => false,
+        }
     }
 
     fn replica_limit(&self) -> Option<Choice> {
@@ -164,8 +257,9 @@ impl<'a> Search<'a> {
         let anywhere = || {
             self.place(Soon::Now)
                 .or_else(|| self.place(Soon::Later))
-                .or_else(|| self.evict_reserved())
+                .or_else(|| self.evict_on_reserved(true))
                 .or_else(|| self.evict())
+                .or_else(|| self.evict_on_reserved(false))
         };
         let site = anywhere().or_else(|| {
             self.avoid.take()?;
@@ -174,25 +268,28 @@ impl<'a> Search<'a> {
         site.map(Choice::Place)
     }
 
-    /// Runners with a device that is kept for this demand.
-    fn reserved_runners(&self) -> BTreeSet<RunnerKey> {
-        let reservations = self.state.queue.reservations.values();
-        let own = reservations.filter(|row| Some(row.workload) == self.demand.workload);
-        let devices = own.flat_map(|row| &row.devices).filter_map(|device| self.state.devices.get(*device));
+    /// Runners with a device that is kept for this demand; or, unless only `own` ones are asked for, for one of a lower
+    /// priority.
+    pub(super) fn reserved_runners(&self, own: bool) -> BTreeSet<RunnerKey> {
+        let is_own = |row: &&Reservation| Some(row.owner) == self.demand.claimant;
+        let reservations = self.state.queue.reservations.iter();
+        let usable = reservations.filter(|row| is_own(row) || (!own && self.outranks(row)));
+        let devices = usable.flat_map(|row| &row.devices).filter_map(|device| self.state.devices.get(*device));
         let seats = devices.flat_map(|device| device.seats.iter().map(|row| row.runner));
         seats.filter(|runner| self.matches(*runner)).collect()
     }
 
-    /// On the devices that are kept for it: they stand on no shelf.
+    /// On devices that are kept for it, or for a lower priority: they stand on no shelf.
     fn place_reserved(&self, count: GpuCount, needs: &[GpuMemory], soon: Soon) -> Option<Site> {
-        self.reserved_runners().into_iter().find_map(|runner| self.place_on(runner, count, needs, soon))
+        let runners = self.reserved_runners(false);
+        self.among_reserved(|| runners.into_iter().find_map(|runner| self.place_on(runner, count, needs, soon)))
     }
 
-    fn evict_reserved(&self) -> Option<Site> {
-        let runners = self.reserved_runners();
+    fn evict_on_reserved(&self, own: bool) -> Option<Site> {
+        let runners = self.reserved_runners(own);
         let mut each =
             runners.iter().flat_map(|runner| self.demand.shape.counts.iter().map(move |tried| (*runner, tried)));
-        each.find_map(|(runner, (count, needs))| self.evict_on(runner, *count, needs))
+        self.among_reserved(|| each.find_map(|(runner, (count, needs))| self.evict_on(runner, *count, needs)))
     }
 
     fn wait_or_never(&self) -> Choice {

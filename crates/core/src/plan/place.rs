@@ -6,10 +6,10 @@ use berth_domain::{Bytes, GpuCount, GpuMemory, Placement};
 use smallvec::SmallVec;
 
 use super::{Search, Site, SiteClaim, excluded_by};
-use crate::index::{Soon, SpotKey};
-use crate::ledger::{Ask, Phase, Shortfall};
+use crate::index::{Class, Soon, SpotKey, Wish};
+use crate::ledger::{Ask, Ledger, Phase, Quantity, Shortfall};
 use crate::sabotage::{self, Mutation};
-use crate::state::{Device, Runner, State};
+use crate::state::{Device, Machine, Runner, State};
 use crate::table::{DeviceKey, RunnerKey, SlotKey};
 
 /// What a need means on one device.
@@ -17,7 +17,7 @@ pub(crate) fn ask_of(state: &State, device: &Device, need: GpuMemory) -> Ask<Byt
     match need {
         GpuMemory::Bytes(bytes) => Ask::Amount(bytes),
         GpuMemory::Fraction(fraction) => Ask::Amount(fraction.of(device.ledger.capacity())),
-        GpuMemory::Whole => Ask::Whole { tolerance: state.settings.exclusive_tolerance },
+        GpuMemory::Whole(least) => Ask::Whole { tolerance: state.settings.exclusive_tolerance, least },
     }
 }
 
@@ -37,7 +37,7 @@ impl Search<'_> {
     fn place_count(&self, count: GpuCount, needs: &[GpuMemory], soon: Soon) -> Option<Site> {
         let mut best: Option<Ranking> = None;
         if self.demand.shape.constraints.gpu_uuids.is_empty() {
-            self.walk_shelves(count, needs, soon, |key, devices| {
+            self.walk_shelves(count, &self.demand.wish(count, needs), soon, |key, devices| {
                 // What ranks equal was found first: no later place can be better.
                 if best.as_ref().is_some_and(|(rank, _)| rank.rank <= key.rank) {
                     return ControlFlow::Break(());
@@ -57,17 +57,18 @@ impl Search<'_> {
     pub(super) fn walk_shelves(
         &self,
         count: GpuCount,
-        needs: &[GpuMemory],
+        wish: &Wish,
         soon: Soon,
         mut visit: impl FnMut(&SpotKey, Option<DeviceKey>) -> ControlFlow<()>,
     ) {
-        let wish = self.demand.wish(count, needs);
-        let matching =
-            |class: &&crate::index::Class| excluded_by(&self.demand.shape.constraints, &class.traits).is_none();
-        for class in self.state.index.classes().filter(matching) {
+        for class in self.state.index.classes().filter(|class| self.matches_class(class)) {
             let lens = self.state.index.lens_for(class, count, self.demand.shape);
             let Some(shelf) = self.state.index.shelf(class, lens) else { continue };
-            shelf.walk(|reach| reach.may(&wish, soon), |key, _| visit(key, lens.is_of_devices().then_some(key.device)));
+            let own = self.demand.own_mark();
+            shelf.walk(
+                |reach| reach.may(wish, soon, own),
+                |key, _| visit(key, lens.is_of_devices().then_some(key.device)),
+            );
         }
     }
 
@@ -79,12 +80,17 @@ impl Search<'_> {
             devices.flat_map(|(_, device)| device.seats.iter().map(|row| row.runner)).collect();
         runners.sort_unstable();
         runners.dedup();
-        let matches = |runner: &RunnerKey| {
-            let class =
-                self.state.runners.get(*runner).and_then(|row| self.state.index.class(row.standing.as_ref()?.0));
-            class.is_some_and(|class| excluded_by(constraints, &class.traits).is_none())
-        };
-        runners.into_iter().filter(matches).collect()
+        runners.into_iter().filter(|runner| self.is_of_matching_class(*runner)).collect()
+    }
+
+    /// Whether runners of a class are such that the model may run on them.
+    pub(super) fn matches_class(&self, class: &Class) -> bool {
+        excluded_by(&self.demand.shape.constraints, self.demand.kind, &class.traits).is_none()
+    }
+
+    fn is_of_matching_class(&self, runner: RunnerKey) -> bool {
+        let class = self.state.runners.get(runner).and_then(|row| self.state.index.class(row.standing.as_ref()?.0));
+        class.is_some_and(|class| self.matches_class(class))
     }
 
     fn keep_better(&self, best: &mut Option<Ranking>, found: Option<Ranking>) {
@@ -96,16 +102,15 @@ impl Search<'_> {
 
     /// Whether a runner is one that the model may run on at all.
     pub(crate) fn matches(&self, runner: RunnerKey) -> bool {
-        let constraints = &self.demand.shape.constraints;
-        let class = self.state.runners.get(runner).and_then(|row| self.state.index.class(row.standing.as_ref()?.0));
-        class.is_some_and(|class| excluded_by(constraints, &class.traits).is_none())
-            && (constraints.gpu_uuids.is_empty() || self.pinned_runners().contains(&runner))
+        self.is_of_matching_class(runner)
+            && (self.demand.shape.constraints.gpu_uuids.is_empty() || self.pinned_runners().contains(&runner))
     }
 
     /// Whether a slot would fit on this runner without waiting for anybody.
     pub(crate) fn fits_now_on(&self, runner: RunnerKey) -> bool {
         let mut counts = self.demand.shape.counts.iter();
-        self.matches(runner) && counts.any(|(count, needs)| self.place_on(runner, *count, needs, Soon::Now).is_some())
+        let mut fits = || counts.any(|(count, needs)| self.place_on(runner, *count, needs, Soon::Now).is_some());
+        self.matches(runner) && self.among_reserved(&mut fits)
     }
 
     /// The best devices of this very runner.
@@ -174,7 +179,7 @@ impl Search<'_> {
         let constraints = &self.demand.shape.constraints;
         let usable = |device: &DeviceKey| {
             let Some(row) = self.state.devices.get(*device) else { return false };
-            row.is_open_for(self.demand.workload)
+            self.may_use(row)
                 && (count.get() == 1 || !row.is_mig())
                 && (constraints.gpu_names.is_empty() || constraints.gpu_names.contains(&row.name))
                 && (constraints.gpu_uuids.is_empty() || constraints.gpu_uuids.contains(&row.uuid))
@@ -215,7 +220,7 @@ impl Search<'_> {
                     return None;
                 }
                 let bytes = self.check_device(*device, needs[rank], phase, leaving).ok()?;
-                let exclusive = needs[rank] == GpuMemory::Whole;
+                let exclusive = matches!(needs[rank], GpuMemory::Whole(_));
                 Some((rank, SiteClaim { device: *device, bytes, exclusive }, *worth))
             };
             let found = order.iter().find_map(fits)?;
@@ -264,9 +269,27 @@ impl Search<'_> {
         let Some(machine) = self.state.machines.get(runner.machine) else { return false };
         let phase = if soon == Soon::Now { Phase::Held } else { Phase::Promised };
         let (cpu, ram) = (self.demand.shape.cpu, self.demand.shape.ram);
-        (cpu.get() == 0 || machine.cpu.check_without(Ask::Amount(cpu), phase, leaving).is_ok())
-            && (ram.is_zero() || machine.ram.check_without(Ask::Amount(ram), phase, leaving).is_ok())
+        let (kept_cpu, kept_ram) = self.kept_host(machine);
+        amount_fits(&machine.cpu, cpu, kept_cpu, phase, leaving)
+            && amount_fits(&machine.ram, ram, kept_ram, phase, leaving)
     }
+
+    /// CPU and RAM of a machine that are kept free for others.
+    fn kept_host(&self, machine: &Machine) -> (u64, u64) {
+        let reservations = machine.reserved_for.iter().filter_map(|owner| self.state.reservation_of(*owner));
+        let kept = reservations.filter(|row| !self.outranks(row) && !self.may_backfill(row));
+        kept.fold((0, 0), |(cpu, ram), row| {
+            (u64::saturating_add(cpu, row.cpu.get()), u64::saturating_add(ram, row.ram.get()))
+        })
+    }
+}
+
+/// Whether a host ledger can give an amount and still, once all that is releasing is free, what is kept for others.
+fn amount_fits<Q: Quantity>(ledger: &Ledger<Q>, amount: Q, kept: u64, phase: Phase, leaving: &[SlotKey]) -> bool {
+    let with_kept = || Ask::Amount(Q::of_units(amount.units().saturating_add(kept)));
+    amount.units() == 0
+        || (ledger.check_without(Ask::Amount(amount), phase, leaving).is_ok()
+            && (kept == 0 || ledger.check_without(with_kept(), Phase::Promised, leaving).is_ok()))
 }
 
 /// Whether a demand could use what a runner has to give, be it now, later or at the cost of idle slots. Quick: it is
@@ -285,7 +308,7 @@ pub(crate) fn could_use(search: &Search<'_>, key: RunnerKey) -> bool {
         }
     };
     search.demand.shape.counts.iter().any(|(count, needs)| {
-        let devices = search.usable_devices(key, runner, None, *count);
+        let devices = search.among_reserved(|| search.usable_devices(key, runner, None, *count));
         let Some(least) = needs.iter().min() else { return true };
         let fitting =
             devices.iter().filter_map(|device| state.devices.get(*device)).filter(|device| fits_one(device, *least));

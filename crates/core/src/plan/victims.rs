@@ -1,6 +1,6 @@
 //! Who may go for a demand, and what it costs.
 
-use berth_domain::{GpuCount, GpuMemory, SlotState};
+use berth_domain::{GpuCount, GpuMemory};
 use smallvec::SmallVec;
 
 use super::{Search, Site};
@@ -103,25 +103,12 @@ impl Search<'_> {
 
     /// Whether an idle slot may go for this demand. A model does not evict itself.
     fn may_go(&self, slot: &Slot) -> bool {
-        let reserved = self.demand.workload.is_some() && self.is_reserved_for_us(slot);
-        if !slot.evictable && (!reserved || !self.may_go_for_reservation(slot)) {
+        if !slot.evictable {
             return false;
         }
         let own = slot.model == Some(self.demand.key) && slot.revision == self.demand.model.revision;
         self.spared_own.set(self.spared_own.get() || own);
         !own
-    }
-
-    fn is_reserved_for_us(&self, slot: &Slot) -> bool {
-        let owner = |device| self.state.devices.get(device).and_then(|row| row.reserved_for);
-        slot.gpus.iter().any(|gpu| owner(gpu.device) == self.demand.workload)
-    }
-
-    // A reservation has waited long enough: `min_run` protects nobody on its devices.
-    fn may_go_for_reservation(&self, slot: &Slot) -> bool {
-        matches!(slot.state, SlotState::Ready | SlotState::Draining)
-            && slot.is_idle()
-            && self.state.is_evictable(&Slot { state: SlotState::Ready, ripe: true, ..slot.clone() })
     }
 
     /// Whether every model keeps its minimum without these slots.

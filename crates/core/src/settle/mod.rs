@@ -1,8 +1,8 @@
 //! What a change made possible. Worked off until nothing is left to do.
 //!
 //! Each function looks at the agenda and the state and returns one decision, or nothing. The order is the order of
-//! rights: starts and promises that were made, then what must go, then leases that an existing slot can take, then
-//! memory for those who wait in order, then slots that nobody asked for, then reservations.
+//! rights: starts and promises that were made, then what must go, then places that are kept free, then leases that an
+//! existing slot can take, then memory for those who wait in order, then slots that nobody asked for.
 
 mod drain;
 mod promises;
@@ -37,6 +37,15 @@ pub(crate) fn next(state: &mut State, now: Timestamp) -> Option<Decision> {
             };
             continue;
         }
+        if let Some(decision) = reservations::end_broken(state) {
+            return Some(decision);
+        }
+        if state.agenda.reservations {
+            if let Some(decision) = reservations::review(state, now) {
+                return Some(decision);
+            }
+            state.agenda.reservations = false;
+        }
         if let Some(model) = state.agenda.models.first().copied() {
             match reuse::look_at(state, model, now) {
                 Some(decision) => return Some(decision),
@@ -59,6 +68,6 @@ pub(crate) fn next(state: &mut State, now: Timestamp) -> Option<Decision> {
             };
             continue;
         }
-        return reservations::next(state, now);
+        return None;
     }
 }

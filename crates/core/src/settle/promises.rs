@@ -10,12 +10,12 @@ use crate::decide::{Decision, retire};
 use crate::event::Event;
 use crate::ledger::{Phase, Quantity};
 use crate::plan::{Demand, Search};
-use crate::reason::StopReason;
+use crate::reason::{Closed, StopReason};
 use crate::state::{Admission, Liveness, Runner, Slot, State};
 use crate::table::{RunnerKey, SlotKey};
 
 pub(super) fn next(state: &State, now: Timestamp) -> Option<Decision> {
-    if state.promised.is_empty() {
+    if state.promised.is_empty() && state.crowded_out.is_empty() {
         return None;
     }
     let touched = touched_promises(state);
@@ -45,12 +45,13 @@ fn touched_promises(state: &State) -> BTreeSet<(u64, SlotKey)> {
     on_devices.chain(on_runners).filter_map(promised).collect()
 }
 
-/// A promise whose work could start now on a runner that was touched. The first of each model speaks for the rest.
+/// A promise whose work could start now on a runner that was touched; or a slot that waits for its turn on a device
+/// where others took its memory. The first of each model speaks for the rest.
 fn move_one(state: &State, now: Timestamp) -> Option<Decision> {
     let runners = touched_runners(state);
-    let firsts = state.promised.values().filter_map(|promised| promised.first());
-    let mut movable =
-        firsts.filter_map(|(_, key)| state.slots.get(*key)).filter(|slot| fits_elsewhere(state, slot, &runners));
+    let firsts = state.promised.values().filter_map(|promised| promised.first()).map(|(_, key)| key);
+    let slots = firsts.chain(&state.crowded_out).filter_map(|key| state.slots.get(*key));
+    let mut movable = slots.filter(|slot| fits_elsewhere(state, slot, &runners));
     movable.next().map(|slot| withdraw(state, slot, now))
 }
 
@@ -58,9 +59,9 @@ fn move_one(state: &State, now: Timestamp) -> Option<Decision> {
 fn is_sound(state: &State, slot: &Slot) -> bool {
     let runner = state.runners.get(slot.runner);
     let mut devices = slot.gpus.iter().filter_map(|gpu| state.devices.get(gpu.device));
-    let first = state.workloads_of(slot).first().copied();
     let here = runner.is_some_and(|row| row.liveness != Liveness::Lost && row.admission == Admission::Open);
-    here && devices.all(|device| device.is_open_for(device.reserved_for.or(first)))
+    // A promise that was made before a place was kept free stands.
+    here && devices.all(|device| matches!(device.closed(), None | Some(Closed::Reserved)))
 }
 
 /// All devices of the slot at once, or not at all.

@@ -1,6 +1,6 @@
 //! Slots that nobody asked for but their model must have.
 
-use berth_domain::{Timestamp, WorkloadKind};
+use berth_domain::Timestamp;
 
 use crate::decide::{self, Decision};
 use crate::explain;
@@ -9,7 +9,7 @@ use crate::state::State;
 use crate::table::ModelKey;
 
 pub(super) fn look_at(state: &State, key: ModelKey, now: Timestamp) -> Option<Decision> {
-    let demand = Demand::of_model(state, key, WorkloadKind::Lease)?;
+    let demand = Demand::of_replica(state, key)?;
     let model = demand.model;
     if model.deleted || model.retry_at.is_some() || model.live >= model.spec.replicas.min {
         return None;

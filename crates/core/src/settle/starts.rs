@@ -2,7 +2,7 @@
 
 use berth_domain::{SlotState, Timestamp};
 
-use crate::decide::{Decision, Rehome, abandon, retire, retire::stop};
+use crate::decide::{Decision, give_up, retire, retire::stop};
 use crate::event::Event;
 use crate::reason::{Cause, Closed, StopReason};
 use crate::state::{Admission, Slot, State};
@@ -14,7 +14,7 @@ pub(super) fn look_at(state: &State, key: SlotKey, now: Timestamp) -> Option<Dec
         Some((why, true)) => {
             let mut events = Vec::new();
             if !matches!(slot.state, SlotState::Stopping | SlotState::Failed | SlotState::Unknown) {
-                abandon(state, slot, Rehome { cause: Cause::SlotStopped, now, may_still_run: false }, &mut events);
+                give_up(state, slot, Cause::SlotStopped, now, &mut events);
                 stop(state, slot, why, &mut events);
             }
             events
@@ -47,11 +47,10 @@ pub(super) fn should_go(state: &State, slot: &Slot) -> Option<(StopReason, bool)
         Some(Admission::Drained) => return Some((StopReason::Drained, true)),
         _ => {}
     }
+    // It never started: it goes back to the queue where its device is no good.
     let lost = |device| {
-        state
-            .devices
-            .get(device)
-            .is_none_or(|row| matches!(row.closed(), Some(Closed::Lost | Closed::Missing | Closed::Quarantined)))
+        let no_good = |closed| matches!(closed, Some(Closed::Lost | Closed::Missing | Closed::Quarantined));
+        state.devices.get(device).is_none_or(|row| no_good(row.closed()))
     };
     if slot.state == SlotState::Pending && slot.gpus.iter().any(|gpu| lost(gpu.device)) {
         return Some((StopReason::Abandoned, false));
@@ -68,8 +67,6 @@ pub(super) fn should_go(state: &State, slot: &Slot) -> Option<(StopReason, bool)
     if slot.returned && slot.live && model.spec.replicas.max.is_some_and(|max| model.live > max) {
         return Some((StopReason::Surplus, false));
     }
-    let reserved = |device| state.devices.get(device).is_some_and(|row| row.reserved_for.is_some());
-    let needed = slot.is_pinned() || model.spare_replicas() == 0;
-    let in_the_way = slot.state == SlotState::Ready && slot.is_idle() && !needed;
-    (in_the_way && slot.gpus.iter().any(|gpu| reserved(gpu.device))).then_some((StopReason::Reserved, false))
+    // A slot that is kept back for a reservation goes once it may be evicted: idle, past its `min_run`, not needed.
+    (slot.evictable && state.reservations_on(slot).next().is_some()).then_some((StopReason::Reserved, false))
 }

@@ -22,4 +22,6 @@ pub(crate) struct Agenda {
     pub(crate) runners: BTreeSet<RunnerKey>,
     /// Models that may have too few slots.
     pub(crate) replicas: BTreeSet<ModelKey>,
+    /// Reservations should be looked at.
+    pub(crate) reservations: bool,
 }

@@ -79,6 +79,11 @@ pub(crate) struct Model {
     pub(crate) live: u32,
     #[serde(skip)]
     pub(crate) open: BTreeSet<OpenSlot>,
+    /// Slots with room for leases that a reservation keeps from all but higher priorities.
+    #[serde(skip)]
+    pub(crate) kept_back: BTreeSet<OpenSlot>,
+    /// Since when it has fewer slots than it must have.
+    pub(crate) short_since: Option<Timestamp>,
     #[serde(skip)]
     pub(crate) waiting_leases: BTreeSet<QueueKey>,
     #[serde(skip)]
@@ -114,6 +119,7 @@ impl Row<ModelName> for Model {
             spec: self.spec.clone(),
             slots: BTreeSet::new(),
             open: BTreeSet::new(),
+            kept_back: BTreeSet::new(),
             waiting_leases: BTreeSet::new(),
             waiting_jobs: BTreeSet::new(),
             memory: self.memory.clone(),

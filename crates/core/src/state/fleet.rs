@@ -13,7 +13,8 @@ use crate::event::{RunnerTraits, Seat};
 use crate::index::{Depth, Profile, Spot, Standing, VictimKey};
 use crate::ledger::Ledger;
 use crate::reason::Closed;
-use crate::table::{ClassKey, DeviceKey, MachineKey, Row, RunnerKey, SlotKey, WorkloadKey};
+use crate::state::work::Claimant;
+use crate::table::{ClassKey, DeviceKey, MachineKey, Row, RunnerKey, SlotKey};
 
 /// One machine and the account of its CPU and RAM.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -25,6 +26,9 @@ pub(crate) struct Machine {
     pub(crate) cpu: Ledger<Millicores>,
     pub(crate) ram: Ledger<Bytes>,
     pub(crate) runners: Vec<RunnerKey>,
+    /// Whose CPU and RAM are kept free here.
+    #[serde(skip)]
+    pub(crate) reserved_for: SmallVec<[Claimant; 1]>,
     /// CPU and RAM of idle slots that may be evicted.
     #[serde(skip)]
     pub(crate) evictable_cpu: Millicores,
@@ -90,6 +94,9 @@ pub(crate) struct Runner {
     pub(crate) devices: SmallVec<[DeviceKey; 8]>,
     pub(crate) slots: Vec<SlotKey>,
     pub(crate) disputed: Vec<DeviceUuid>,
+    /// GPUs that it had since its machine was booted and no longer lists: work that needs one waits for it.
+    #[serde(default)]
+    pub(crate) missing: Vec<MissingGpu>,
     /// The last revision at which what it should run changed.
     pub(crate) desired: Revision,
     /// What its class counts it as.
@@ -117,15 +124,37 @@ impl Runner {
     }
 }
 
+/// A GPU that a runner had and no longer lists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MissingGpu {
+    pub(crate) uuid: DeviceUuid,
+    pub(crate) name: GpuName,
+    pub(crate) capacity: Bytes,
+}
+
 /// One runner's view of a device, and where it stands on the shelves.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct SeatRow {
     pub(crate) runner: RunnerKey,
     pub(crate) seat: Seat,
+    /// What the runner's driver says of it.
+    pub(crate) health: GpuHealth,
+    /// The runner is not lost: its word counts.
+    pub(crate) is_heard: bool,
     #[serde(skip)]
     pub(crate) spots: Vec<Spot>,
     #[serde(skip)]
     pub(crate) victims: Vec<VictimKey>,
+}
+
+/// How bad a driver's word is.
+pub(crate) const fn badness(health: GpuHealth) -> u8 {
+    match health {
+        GpuHealth::Ok => 0,
+        GpuHealth::Stale => 1,
+        GpuHealth::Failed => 2,
+        GpuHealth::Lost => 3,
+    }
 }
 
 /// One physical pool of GPU memory.
@@ -137,18 +166,28 @@ pub(crate) struct Device {
     pub(crate) parent: Option<DeviceUuid>,
     pub(crate) ledger: Ledger<Bytes>,
     pub(crate) seats: SmallVec<[SeatRow; 1]>,
-    pub(crate) health: GpuHealth,
     pub(crate) cordoned: bool,
     pub(crate) backing_off: bool,
     /// How many of its MIG instances are known.
     pub(crate) instances: u16,
-    pub(crate) reserved_for: Option<WorkloadKey>,
+    /// Whom it is kept free for.
+    #[serde(skip)]
+    pub(crate) reserved_for: Option<Claimant>,
+    /// It will be long before they can use it: work that can leave in time may.
+    #[serde(skip)]
+    pub(crate) backfill: bool,
     /// Whether foreign use is told apart from our own by the driver.
     pub(crate) attributed: bool,
     /// Foreign use before our first slot: the least it can be where the driver cannot tell.
     pub(crate) baseline: Bytes,
     /// A lower sample that the next one must confirm.
     pub(crate) lower_sample: Option<Bytes>,
+    /// What was last seen in use, by whomever. Not kept over a restart.
+    #[serde(skip)]
+    pub(crate) last_used: Option<Bytes>,
+    /// Claims that left since then: what their processes did not give back is foreign.
+    #[serde(skip)]
+    pub(crate) left_since: Bytes,
     /// Bytes of idle slots that may be evicted.
     #[serde(skip)]
     pub(crate) evictable: Bytes,
@@ -168,7 +207,7 @@ impl Row<DeviceUuid> for Device {
 impl Device {
     /// Why it takes nothing new, or `None` if it does.
     pub(crate) fn closed(&self) -> Option<Closed> {
-        Some(match self.health {
+        Some(match self.health() {
             _ if self.seats.is_empty() => Closed::Missing,
             GpuHealth::Lost => Closed::Lost,
             GpuHealth::Failed => Closed::Quarantined,
@@ -177,23 +216,23 @@ impl Device {
             GpuHealth::Ok if self.cordoned => Closed::Cordoned,
             GpuHealth::Ok if self.ledger.is_overcommitted() => Closed::Overcommitted,
             GpuHealth::Ok if self.backing_off => Closed::BackingOff,
-            GpuHealth::Ok if self.reserved_for.is_some() => Closed::Reserved,
+            GpuHealth::Ok if self.reserved_for.is_some() && !self.backfill => Closed::Reserved,
             GpuHealth::Ok => return None,
         })
     }
 
-    /// Whether it takes work for `workload`: a reservation shuts out everybody but its owner.
-    pub(crate) fn is_open_for(&self, workload: Option<WorkloadKey>) -> bool {
-        match self.closed() {
-            None => true,
-            Some(Closed::Reserved) => workload.is_some() && self.reserved_for == workload,
-            Some(_) => false,
-        }
+    /// The worst that any of its runners says of it, lost runners aside. While all are lost, their last words stand.
+    pub(crate) fn health(&self) -> GpuHealth {
+        let worst = |is_counted: fn(&SeatRow) -> bool| {
+            self.seats.iter().filter(|row| is_counted(row)).map(|row| row.health).max_by_key(|health| badness(*health))
+        };
+        worst(|row| row.is_heard).or_else(|| worst(|_| true)).unwrap_or_default()
     }
 
-    /// Whether somebody has it and the driver has nothing to say against it.
-    pub(crate) fn is_well(&self) -> bool {
-        self.health == GpuHealth::Ok && !self.seats.is_empty()
+    /// Whether a slot that has its memory may be started on it: somebody has it, the driver has nothing to say against
+    /// it, and others did not take what was promised.
+    pub(crate) fn takes_starts(&self) -> bool {
+        self.health() == GpuHealth::Ok && !self.seats.is_empty() && !self.ledger.is_overcommitted()
     }
 
     pub(crate) fn is_mig(&self) -> bool {

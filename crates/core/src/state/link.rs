@@ -16,9 +16,9 @@ impl State {
         self.link_evictable(key);
         self.link_slot_timers(key);
         self.link_promise(key);
+        self.link_crowded_out(key);
         let Some(slot) = self.slots.get(key) else { return };
-        let reserved = |device| self.devices.get(device).is_some_and(|device| device.reserved_for.is_some());
-        if slot.state == SlotState::Ready && slot.is_idle() && slot.gpus.iter().any(|gpu| reserved(gpu.device)) {
+        if slot.evictable && !self.queue.reservations.is_empty() && self.reservations_on(slot).next().is_some() {
             self.agenda.slots.insert(key);
         }
         let old = !slot.is_stray() && !self.is_current(slot) && !slot.runs_a_job();
@@ -66,6 +66,17 @@ impl State {
         }
     }
 
+    fn link_crowded_out(&mut self, key: SlotKey) {
+        let Some(slot) = self.slots.get(key) else { return };
+        let overcommitted = |device| self.devices.get(device).is_some_and(|row| row.ledger.is_overcommitted());
+        let pending = slot.state == SlotState::Pending && !slot.is_stray();
+        if pending && slot.gpus.iter().any(|gpu| overcommitted(gpu.device)) {
+            self.crowded_out.insert(key);
+        } else if !self.crowded_out.is_empty() {
+            self.crowded_out.remove(&key);
+        }
+    }
+
     fn is_current(&self, slot: &Slot) -> bool {
         let model = slot.model.and_then(|key| self.models.get(key));
         model.is_some_and(|model| model.revision == slot.revision && !model.deleted)
@@ -95,47 +106,62 @@ impl State {
         }
     }
 
-    /// Whether a model has fewer slots than it must have.
+    /// Whether a model has fewer slots than it must have, and since when.
     pub(crate) fn link_staff(&mut self, model: ModelKey) {
+        let now = self.now;
         let Some(row) = self.models.get(model) else { return };
-        if !row.deleted && row.live < row.spec.replicas.min {
+        let is_short = !row.deleted && row.live < row.spec.replicas.min;
+        let since = if is_short { row.short_since.or(Some(now)) } else { None };
+        if since != row.short_since
+            && let Some(row) = self.models.get_mut(model)
+        {
+            row.short_since = since;
+        }
+        if is_short {
             self.understaffed.insert(model);
-        } else {
-            self.understaffed.remove(&model);
+            self.arm_reservations();
+        } else if self.understaffed.remove(&model) {
+            self.agenda.reservations = true;
         }
     }
 
-    /// Whether new leases may go to a slot: its runner is heard of, and nobody has its devices reserved.
+    /// Whether new leases may go to a slot: its runner is heard of.
     fn takes_leases(&self, slot: &Slot) -> bool {
         let runner = self.runners.get(slot.runner);
         let heard = runner.is_some_and(|runner| runner.reported && runner.liveness == Liveness::Ready);
-        let reserved = |device| self.devices.get(device).is_some_and(|device| device.reserved_for.is_some());
-        slot.live && slot.spare() > 0 && heard && !slot.gpus.iter().any(|gpu| reserved(gpu.device))
+        slot.live && slot.spare() > 0 && heard
     }
 
+    /// A slot with room for leases stands in one of two sets of its model: open to all, or kept back by a reservation
+    /// and open to higher priorities only.
     fn link_open(&mut self, key: SlotKey) {
         let Some(slot) = self.slots.get(key) else { return };
         let Some(model) = slot.model else { return };
-        let open = self.takes_leases(slot).then(|| OpenSlot {
+        let entry = self.takes_leases(slot).then(|| OpenSlot {
             not_ready: slot.state != SlotState::Ready,
             active: slot.active(),
             number: slot.number,
             slot: key,
         });
-        if open == slot.open {
+        let is_kept_back = !self.queue.reservations.is_empty() && self.reservations_on(slot).next().is_some();
+        let (open, kept_back) = if is_kept_back { (None, entry) } else { (entry, None) };
+        if (open, kept_back) == (slot.open, slot.kept_back) {
             return;
         }
-        let before = slot.open;
+        let (was_open, was_kept_back) = (slot.open, slot.kept_back);
         if let Some(slot) = self.slots.get_mut(key) {
-            slot.open = open;
+            (slot.open, slot.kept_back) = (open, kept_back);
         }
         let Some(row) = self.models.get_mut(model) else { return };
-        before.map(|entry| row.open.remove(&entry));
-        if let Some(entry) = open {
-            row.open.insert(entry);
-            if before.is_none_or(|before| before.active > entry.active) {
-                self.agenda.models.insert(model);
-            }
+        was_open.map(|entry| row.open.remove(&entry));
+        was_kept_back.map(|entry| row.kept_back.remove(&entry));
+        open.map(|entry| row.open.insert(entry));
+        kept_back.map(|entry| row.kept_back.insert(entry));
+        let gained = |now: Option<OpenSlot>, before: Option<OpenSlot>| {
+            now.is_some_and(|now| before.is_none_or(|before| before.active > now.active))
+        };
+        if gained(open, was_open) || gained(kept_back, was_kept_back) {
+            self.agenda.models.insert(model);
         }
     }
 
@@ -187,7 +213,10 @@ impl State {
         let spare = !slot.is_pinned() && model.is_some_and(|model| model.spare_replicas() > 0);
         let keep_alive = slot.spec.as_ref().and_then(|spec| spec.keep_alive).unwrap_or(settings.keep_alive);
         let ready_since = slot.ready_since.unwrap_or(slot.since);
+        let max_run = slot.job.and_then(|job| self.workloads.get(job)?.submission.job.max_run);
+        let runs = matches!(slot.state, SlotState::Ready | SlotState::Draining);
         let due = [
+            (Timer::MaxRun(key), max_run.filter(|_| runs).and_then(|span| Some(slot.ready_since?.after(span)))),
             (Timer::StartDeadline(key), starting.then(|| from(slot.since).after(settings.start_deadline))),
             (Timer::StopStall(key), stopping.then(|| from(slot.since).after(settings.stall_after))),
             (Timer::Ripe(key), (idle && !slot.ripe).then(|| ready_since.after(slot.min_run(settings.min_run)))),
@@ -218,7 +247,8 @@ impl State {
     pub(crate) fn link_workload(&mut self, key: WorkloadKey) {
         let Some(row) = self.workloads.get(key) else { return };
         let queued = (row.state == WorkloadState::Queued).then(|| row.queue_key(key));
-        let eligible = queued.is_some() && !row.backing_off;
+        let eligible = queued.is_some() && !row.backing_off && row.blocked_by.is_none();
+        let paused = queued.filter(|_| !eligible);
         let (was_queued, was_eligible, model, kind) = (row.queued, row.eligible, row.model, row.submission.kind);
         if let Some(row) = self.workloads.get_mut(key) {
             (row.queued, row.eligible) = (queued, eligible);
@@ -227,6 +257,8 @@ impl State {
             was_queued.map(|entry| self.queue.order.remove(&entry));
             queued.map(|entry| self.queue.order.insert(entry, crate::index::Count));
         }
+        was_queued.map(|entry| self.queue.paused.remove(&entry));
+        paused.map(|entry| self.queue.paused.insert(entry));
         if eligible != was_eligible
             && let Some(entry) = queued.or(was_queued)
         {

@@ -20,10 +20,10 @@ use serde::{Deserialize, Serialize};
 pub(crate) use agenda::Agenda;
 pub(crate) use catalogue::{Model, OpenSlot, Shape, ShapeRow};
 pub use fleet::{Admission, Liveness};
-pub(crate) use fleet::{Device, Machine, Runner, SeatRow};
+pub(crate) use fleet::{Device, Machine, MissingGpu, Runner, SeatRow, badness};
 pub(crate) use slot::{Slot, SlotGpu};
 pub(crate) use timers::{Timer, Timers};
-pub(crate) use work::{Queue, QueueKey, Reservation, Workload};
+pub(crate) use work::{Claimant, Queue, QueueKey, Reservation, Workload};
 
 use crate::index::Index;
 use crate::settings::Settings;
@@ -44,6 +44,8 @@ pub struct State {
     pub(crate) machines: Table<MachineKey, MachineId, Machine>,
     pub(crate) runners: Table<RunnerKey, RunnerId, Runner>,
     pub(crate) devices: Table<DeviceKey, DeviceUuid, Device>,
+    /// Devices that an operator shut, also those that nobody lists at the moment.
+    pub(crate) cordons: BTreeSet<DeviceUuid>,
     /// Names of GPUs, each kept once.
     pub(crate) gpu_names: BTreeSet<GpuName>,
     /// How many MIG instances of each parent are known.
@@ -61,6 +63,8 @@ pub struct State {
     pub(crate) queue: Queue,
     /// Slots that wait for memory, by model, oldest first.
     pub(crate) promised: BTreeMap<ModelKey, BTreeSet<(u64, SlotKey)>>,
+    /// Slots that wait for their turn to start on a device where others took their memory.
+    pub(crate) crowded_out: BTreeSet<SlotKey>,
     /// Models with fewer slots than they must have.
     pub(crate) understaffed: BTreeSet<ModelKey>,
     pub(crate) timers: Timers,
@@ -107,6 +111,7 @@ impl State {
             machines: Table::default(),
             runners: Table::default(),
             devices: Table::default(),
+            cordons: BTreeSet::new(),
             gpu_names: BTreeSet::new(),
             instances: Lookup::default(),
             models: Table::default(),
@@ -118,6 +123,7 @@ impl State {
             ended: std::collections::VecDeque::new(),
             queue: Queue::default(),
             promised: BTreeMap::new(),
+            crowded_out: BTreeSet::new(),
             understaffed: BTreeSet::new(),
             timers: Timers::default(),
             index: Index::default(),
@@ -189,6 +195,20 @@ impl State {
             && slot.ripe
             && !(slot.is_pinned() && current)
             && (!current || model.spare_replicas() > 0)
+    }
+
+    /// The reservation that somebody has.
+    pub(crate) fn reservation_of(&self, owner: Claimant) -> Option<&Reservation> {
+        self.queue.reservations.iter().find(|row| row.owner == owner)
+    }
+
+    /// Reservations that keep a slot from taking leases of their priority or a lower one.
+    pub(crate) fn reservations_on<'a>(&'a self, slot: &'a Slot) -> impl Iterator<Item = &'a Reservation> {
+        let machine_of = |runner| self.runners.get(runner).map(|row| row.machine);
+        let in_the_way = move |row: &&Reservation| {
+            !row.backfill && row.concerns(slot, row.drains_host && machine_of(row.runner) == machine_of(slot.runner))
+        };
+        self.queue.reservations.iter().filter(in_the_way)
     }
 
     /// The first waiting workload of a model and kind.

@@ -8,7 +8,7 @@ use berth_domain::{
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use crate::reason::StopReason;
+use crate::reason::{StopReason, UnknownReason};
 use crate::state::{OpenSlot, SlotName};
 use crate::table::{DeviceKey, ModelKey, Row, RunnerKey, WorkloadKey};
 
@@ -19,6 +19,9 @@ pub(crate) struct SlotGpu {
     pub(crate) bytes: Bytes,
     /// What the driver saw it use, where it can tell.
     pub(crate) observed: Option<Bytes>,
+    /// What was in use on the device, by whomever, when it was told to start there.
+    #[serde(skip)]
+    pub(crate) used_before: Option<Bytes>,
     pub(crate) peak: Bytes,
 }
 
@@ -70,6 +73,14 @@ pub(crate) struct Slot {
     /// Which of its timers are armed.
     pub(crate) armed: u8,
     pub(crate) failure: Option<berth_domain::FailureReason>,
+    /// Why nobody can say whether it exists.
+    pub(crate) unknown: Option<UnknownReason>,
+    /// A job that waits until this slot, its last start, is proven gone.
+    pub(crate) blocks: Option<WorkloadKey>,
+    /// Its entry among its model's slots with room for leases, if a reservation keeps it from all but higher
+    /// priorities.
+    #[serde(skip)]
+    pub(crate) kept_back: Option<OpenSlot>,
 }
 
 impl Row<SlotName> for Slot {

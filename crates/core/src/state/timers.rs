@@ -34,6 +34,10 @@ pub(crate) enum Timer {
     Backoff(WorkloadKey),
     /// May it be forgotten?
     Forget(WorkloadKey),
+    /// Has its job run for as long as it may?
+    MaxRun(SlotKey),
+    /// Does anybody need a place kept free, or a better one?
+    Reservations,
 }
 
 /// All timers. Each is armed at most once.

@@ -4,11 +4,14 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use berth_domain::{Attempt, PoolName, Submission, Timestamp, WorkloadId, WorkloadState};
+use berth_domain::{
+    Attempt, Bytes, Millicores, PoolName, Priority, Revision, Submission, Timestamp, WorkloadId, WorkloadState,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::index::{Count, Ranked};
 use crate::reason::{Cause, WaitReason};
+use crate::state::slot::Slot;
 use crate::table::{DeviceKey, ModelKey, Row, RunnerKey, ShapeKey, SlotKey, WorkloadKey};
 
 /// The order of waiting: priority, then age.
@@ -34,6 +37,12 @@ pub(crate) struct Workload {
     pub(crate) waits: Option<WaitReason>,
     pub(crate) cause: Option<Cause>,
     pub(crate) created: Timestamp,
+    /// When an attempt failed last: failures of long ago are forgiven.
+    pub(crate) last_failure: Option<Timestamp>,
+    /// A copy of an earlier attempt may still run.
+    pub(crate) may_run_twice: bool,
+    /// It waits until this slot, its last start, is proven gone.
+    pub(crate) blocked_by: Option<SlotKey>,
     /// Pauses after a failure.
     pub(crate) backing_off: bool,
     pub(crate) not_before: Option<Timestamp>,
@@ -41,6 +50,8 @@ pub(crate) struct Workload {
     pub(crate) avoid: Option<RunnerKey>,
     /// When its state changed last.
     pub(crate) since: Timestamp,
+    /// The revision of its last change that others can see.
+    pub(crate) changed: Revision,
     /// Its key in the queue, while it waits.
     #[serde(skip)]
     pub(crate) queued: Option<QueueKey>,
@@ -67,12 +78,45 @@ impl Workload {
     }
 }
 
-/// A device set kept for the oldest waiting work of a pool. It is not a claim.
+/// Who waits for a place, or has one kept free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) enum Claimant {
+    /// A workload.
+    Workload(WorkloadKey),
+    /// A slot that a model must have and nobody asked for.
+    Replica(ModelKey),
+}
+
+/// What is kept free for work that has waited too long. It is not a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reservation {
-    pub(crate) workload: WorkloadKey,
+    pub(crate) owner: Claimant,
+    pub(crate) pool: PoolName,
+    pub(crate) priority: Priority,
     pub(crate) runner: RunnerKey,
+    /// In rank order.
     pub(crate) devices: Vec<DeviceKey>,
+    pub(crate) cpu: Millicores,
+    pub(crate) ram: Bytes,
+    /// CPU or RAM is short: slots on the whole machine are in the way.
+    pub(crate) drains_host: bool,
+    /// Jobs are in the way, and nobody knows when they end.
+    pub(crate) waits_for_unknown_jobs: bool,
+    /// Others that can leave in time may use the room meanwhile.
+    pub(crate) backfill: bool,
+    /// When everything in the way will have ended, if that is known.
+    pub(crate) free_at: Option<Timestamp>,
+    /// When its owner first got one.
+    pub(crate) since: Timestamp,
+}
+
+impl Reservation {
+    /// Whether a slot is in its way: it has a claim on a device that is kept, or CPU or RAM where that is short.
+    pub(crate) fn concerns(&self, slot: &Slot, on_its_machine: bool) -> bool {
+        let uses_host = slot.cpu.get() > 0 || !slot.ram.is_zero();
+        slot.gpus.iter().any(|gpu| self.devices.contains(&gpu.device))
+            || (self.drains_host && uses_host && on_its_machine)
+    }
 }
 
 /// Everything that waits, and in which order.
@@ -84,6 +128,8 @@ pub(crate) struct Queue {
     pub(crate) pools: BTreeMap<PoolName, BTreeSet<QueueKey>>,
     /// Shapes that wait, by their first in order.
     pub(crate) shapes: BTreeMap<QueueKey, ShapeKey>,
-    /// One for each pool at most.
-    pub(crate) reservations: BTreeMap<PoolName, Reservation>,
+    /// Work that failed and pauses: it keeps its place, and may have a place kept free.
+    pub(crate) paused: BTreeSet<QueueKey>,
+    /// A few for each pool at most.
+    pub(crate) reservations: Vec<Reservation>,
 }

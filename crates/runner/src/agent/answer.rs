@@ -110,7 +110,7 @@ impl Agent {
                 Found::Files { reader, question: question.clone() }
             }
             RequestKind::Logs { slot_id, generation, tail_bytes, follow } => {
-                let kept = self.record.kept().get(&slot_id).map(|kept| kept.generation());
+                let kept = self.record.kept().get(&slot_id).map(|kept| kept.generation);
                 let is_meant = kept.is_some() && generation.is_none_or(|generation| kept == Some(generation));
                 let log = match self.live.get(&slot_id).filter(|_| is_meant) {
                     Some(live) => Ok(Some(live.log.clone())),

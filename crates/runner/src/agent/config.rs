@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use berth_domain::{Bytes, LabelKey, LabelValue, PoolName, RunnerId, RuntimeName, Span};
+use berth_domain::{Bytes, LabelKey, LabelValue, PoolName, RunnerId, RuntimeKind, RuntimeName, Span};
 use serde::Deserialize;
 
 use crate::inventory::InventorySettings;
@@ -212,8 +212,8 @@ impl AgentSettings {
         Patience { grace, unkillable_after, driver_after }
     }
 
-    /// Runtimes that this machine has.
-    pub(super) fn offered(&self, runtimes: &Runtimes) -> Vec<RuntimeName> {
+    /// Runtimes that this machine has, and what each starts.
+    pub(super) fn offered(&self, runtimes: &Runtimes) -> BTreeMap<RuntimeName, RuntimeKind> {
         let path = self.environment.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
         runtimes.installed(&path)
     }

@@ -1,10 +1,13 @@
 //! The conversation with the server: one report at a time, and one long poll. Neither holds up a round.
+//!
+//! A server that speaks another protocol might mean something else by what it says. So nothing that it says is taken in:
+//! the agent says what has to be upgraded, leaves its slots as they are, and asks again later.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use berth_client::{Client, ClientError};
-use berth_domain::{Incarnation, RunnerId, SlotId};
-use berth_wire::{AgentRequest, DesiredQuery, ReportAnswer, ReportRequest, TimeSpan};
+use berth_domain::{Incarnation, RunnerId};
+use berth_wire::{AgentRequest, Desired, DesiredQuery, PROTOCOL, ReportAnswer, ReportRequest, TimeSpan};
 use tokio::task::JoinHandle;
 
 use crate::reconcile::{Version, Wish};
@@ -15,13 +18,17 @@ const POLL: berth_domain::Span = berth_domain::Span::from_secs(25);
 /// Pauses after a failed request: doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How often it is said that the server speaks another protocol.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
+/// The code of a server that refuses an agent because it speaks another protocol.
+const PROTOCOL_MISMATCH: &str = "protocol_mismatch";
 
 /// What was heard.
 pub(super) enum Heard {
     /// Which server this is.
     Server(Obeys),
-    /// A report was taken in; these slots were told why they came to their end.
-    Answered(Vec<SlotId>),
+    /// A report was taken in.
+    Answered,
     /// What should run, and what else the server asks for.
     Wish(Wish, Vec<AgentRequest>),
     /// What should have run once: a newer answer was faster.
@@ -35,8 +42,9 @@ pub(super) enum Heard {
 }
 
 type Asking = JoinHandle<Result<berth_wire::Version, ClientError>>;
-type Reporting = JoinHandle<(Result<ReportAnswer, ClientError>, Vec<SlotId>)>;
-type Polling = JoinHandle<Result<(Wish, Vec<AgentRequest>), ClientError>>;
+type Reporting = JoinHandle<Result<ReportAnswer, ClientError>>;
+/// What is desired, and when it was asked for.
+type Polling = JoinHandle<Result<(Desired, Instant), ClientError>>;
 
 /// The way to the server.
 pub(super) struct Link {
@@ -51,6 +59,8 @@ pub(super) struct Link {
     polling: Option<Polling>,
     pause: Duration,
     obeys: Option<Obeys>,
+    /// When it was last said that the server speaks another protocol.
+    said_protocol: Option<Instant>,
 }
 
 impl Link {
@@ -66,6 +76,7 @@ impl Link {
             polling: None,
             pause: Duration::ZERO,
             obeys,
+            said_protocol: None,
         }
     }
 
@@ -83,8 +94,8 @@ impl Link {
         }));
     }
 
-    /// Sends a report, in which `told` learn the server why slots came to their end.
-    pub(super) fn report(&mut self, mut report: ReportRequest, told: Vec<SlotId>) {
+    /// Sends a report.
+    pub(super) fn report(&mut self, mut report: ReportRequest) {
         self.sequence += 1;
         report.sequence = berth_domain::Sequence::new(self.sequence);
         report.incarnation = self.incarnation;
@@ -92,7 +103,7 @@ impl Link {
         let (client, id, pause) = (self.client.clone(), self.id.clone(), self.pause);
         self.reporting = Some(tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            (client.report(&id, &report).await, told)
+            client.report(&id, &report).await
         }));
     }
 
@@ -105,11 +116,11 @@ impl Link {
                 None => Heard::Again,
             },
             done = finished(&mut self.reporting) => match done {
-                Some((answer, told)) => self.answered(answer, told),
+                Some(answer) => self.answered(answer),
                 None => Heard::Again,
             },
             done = finished(&mut self.polling) => match done {
-                Some(Ok((wish, requests))) => self.wished(wish, requests),
+                Some(Ok((desired, sent))) => self.wished(desired, sent),
                 Some(Err(error)) => self.failed(error),
                 None => Heard::Again,
             },
@@ -127,31 +138,33 @@ impl Link {
         let (client, id, pause) = (self.client.clone(), self.id.clone(), self.pause);
         self.polling = Some(tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            let desired = client.desired(&id, query).await?;
-            let slots = desired.slots.into_iter().map(Into::into).collect();
-            let version = Version { cluster: desired.cluster_id, epoch: desired.epoch, revision: desired.revision };
-            Ok((Wish { version, slots }, desired.requests))
+            let sent = Instant::now();
+            Ok((client.desired(&id, query).await?, sent))
         }));
     }
 
     fn introduced(&mut self, answer: Result<berth_wire::Version, ClientError>) -> Heard {
-        match answer.map(|version| version.cluster_id.map(|cluster| Obeys { cluster, epoch: version.epoch })) {
-            Ok(Some(server)) => {
-                self.obeys = Some(server);
-                self.pause = Duration::ZERO;
-                Heard::Server(server)
-            }
-            Ok(None) => {
-                tracing::warn!("the server does not say which cluster it serves: asked again");
-                self.back_off();
-                Heard::Again
-            }
-            Err(error) => self.failed(error),
-        }
+        let version = match answer {
+            Ok(version) if version.protocol != PROTOCOL => return self.misunderstood(version.protocol),
+            Ok(version) => version,
+            Err(error) => return self.failed(error),
+        };
+        let Some(cluster) = version.cluster_id else {
+            tracing::warn!("the server does not say which cluster it serves: asked again");
+            self.back_off();
+            return Heard::Again;
+        };
+        let server = Obeys { cluster, epoch: version.epoch };
+        self.obeys = Some(server);
+        self.pause = Duration::ZERO;
+        Heard::Server(server)
     }
 
-    fn wished(&mut self, wish: Wish, requests: Vec<AgentRequest>) -> Heard {
-        let version = wish.version;
+    fn wished(&mut self, desired: Desired, sent: Instant) -> Heard {
+        if desired.protocol != PROTOCOL {
+            return self.misunderstood(desired.protocol);
+        }
+        let version = Version { cluster: desired.cluster_id, epoch: desired.epoch, revision: desired.revision };
         if self.newest.is_some_and(|newest| version.is_before(&newest)) {
             tracing::warn!(%version.epoch, %version.revision, "ignored: the server has said something newer already");
             self.back_off();
@@ -159,23 +172,52 @@ impl Link {
         }
         self.newest = Some(version);
         self.pause = Duration::ZERO;
-        Heard::Wish(wish, requests)
+        let slots = desired.slots.into_iter().map(Into::into).collect();
+        Heard::Wish(Wish { version, sent, slots }, desired.requests)
     }
 
-    fn answered(&mut self, answer: Result<ReportAnswer, ClientError>, told: Vec<SlotId>) -> Heard {
+    fn answered(&mut self, answer: Result<ReportAnswer, ClientError>) -> Heard {
         match answer {
+            Ok(answer) if answer.protocol != PROTOCOL => self.misunderstood(answer.protocol),
             Ok(answer) => {
                 self.pause = Duration::ZERO;
                 if self.incarnation.replace(answer.incarnation) != Some(answer.incarnation) {
                     tracing::info!(incarnation = answer.incarnation.get(), cluster = %answer.cluster_id, "registered");
                 }
-                Heard::Answered(told)
+                Heard::Answered
             }
             Err(error) => self.failed(error),
         }
     }
 
+    /// The server speaks another protocol: nothing that it says counts.
+    fn misunderstood(&mut self, theirs: u32) -> Heard {
+        let upgrade = if theirs > PROTOCOL { "this agent" } else { "the server" };
+        self.cannot_understand(&format!(
+            "the server speaks protocol {theirs} and this agent protocol {PROTOCOL}: upgrade {upgrade}"
+        ))
+    }
+
+    fn cannot_understand(&mut self, why: &str) -> Heard {
+        if self.said_protocol.is_none_or(|said| said.elapsed() >= SAY_AGAIN) {
+            tracing::error!("{why}. Until then nothing is started or stopped for it, and slots go on as they are");
+            self.said_protocol = Some(Instant::now());
+        }
+        // What it wants is not asked for before it has taken in a report in the same protocol.
+        self.incarnation = None;
+        self.newest = None;
+        self.polling.take().inspect(JoinHandle::abort);
+        self.back_off();
+        Heard::Again
+    }
+
     fn failed(&mut self, error: ClientError) -> Heard {
+        if error.is_code(PROTOCOL_MISMATCH) {
+            let detail = error.problem().map(|problem| problem.detail.as_str()).unwrap_or_default();
+            return self.cannot_understand(&format!(
+                "the server refuses this agent, which speaks protocol {PROTOCOL}, because it speaks another one: {detail}"
+            ));
+        }
         if error.is_code("superseded") {
             return Heard::Superseded;
         }

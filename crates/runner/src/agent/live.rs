@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use berth_domain::{Bytes, DeviceUuid, Timestamp};
+use berth_domain::{Bytes, DeviceUuid, SlotEnd, Span, Timestamp, WorkloadKind};
 
 use crate::process::{HealthState, Process, SlotLog, Tree};
-use crate::reconcile::{End, Health};
+use crate::reconcile::Health;
 use crate::runtime::Launch;
 
 /// A slot at hand.
@@ -15,14 +15,18 @@ pub(super) struct Live {
     pub(super) process: Option<Arc<Process>>,
     pub(super) log: SlotLog,
     pub(super) launch: Option<Launch>,
+    /// Whether it is a job: what the end of its process means.
+    pub(super) kind: WorkloadKind,
+    /// Between asking it to end and ending it, where its runtime says.
+    pub(super) grace: Option<Span>,
     pub(super) checks: Option<HealthState>,
     pub(super) health: Health,
     /// It was asked for its health, and has not answered yet.
     pub(super) is_asked: bool,
     /// How its first process ended.
-    pub(super) ended: Option<End>,
-    /// Nobody can tell whether its processes live: nothing is said of it.
-    pub(super) is_unknown: bool,
+    pub(super) ended: Option<SlotEnd>,
+    /// Why it cannot be told whether its processes live, in words for the server.
+    pub(super) unknown: Option<String>,
     /// Pids that its tree had: the driver must list none of them.
     pub(super) pids: BTreeSet<u32>,
     /// When each of them was last seen alive: what the driver said before that says nothing of it.
@@ -46,11 +50,13 @@ impl Live {
             process: None,
             log,
             launch: None,
+            kind: WorkloadKind::default(),
+            grace: None,
             checks: None,
             health: Health::Pending,
             is_asked: false,
             ended: None,
-            is_unknown: false,
+            unknown: None,
             pids: BTreeSet::new(),
             last_alive: BTreeMap::new(),
             memory: BTreeMap::new(),

@@ -10,6 +10,7 @@
 //! a hanging driver or a dead server stops nothing but its own answer.
 
 mod act;
+mod adopt;
 mod answer;
 mod config;
 mod eyes;
@@ -17,7 +18,9 @@ mod health;
 mod link;
 mod live;
 mod observe;
+mod start;
 mod tell;
+mod trace;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +34,7 @@ pub use config::{AgentConfig, AgentSettings, ConfigError};
 
 use crate::inventory::Inventory;
 use crate::process::{LogDir, Ports, ProcessTable, SpawnOptions, Spawner};
-use crate::reconcile::{Action, Wish, World, reconcile};
+use crate::reconcile::{Action, DeviceSeen, Doubt, Seen, Trace, Wish, World, reconcile};
 use crate::record::{Obeys, Record, RecordError};
 use crate::runtime::Runtimes;
 use answer::Answers;
@@ -95,6 +98,12 @@ pub struct Agent {
     link: Link,
     answers: Answers,
     wish: Option<Wish>,
+    /// It was said that the wish is too old to start anything for it.
+    said_expired: bool,
+    /// Slots that the server asks about and of which nothing can be told: they are not on record.
+    doubts: BTreeMap<SlotId, Doubt>,
+    /// The disk was full: nothing is started before this.
+    no_starts_before: Option<Instant>,
     probes: Probes,
     /// Rung when the first process of a slot ends.
     somebody_ended: Arc<Notify>,
@@ -110,7 +119,7 @@ impl Agent {
     /// Runs until `stop` becomes true, or until it must not go on.
     pub async fn run(parts: Parts, mut stop: watch::Receiver<bool>) -> Result<(), AgentError> {
         let mut agent = Self::start(parts)?;
-        agent.adopt()?;
+        agent.take_over_all()?;
         agent.prune_logs();
         // Without a first look there is nothing to report.
         agent.eyes.look_now(agent.settings.inventory.deadline).await;
@@ -143,6 +152,9 @@ impl Agent {
             logs,
             eyes,
             wish: None,
+            said_expired: false,
+            doubts: BTreeMap::new(),
+            no_starts_before: None,
             probes: Probes::new(),
             somebody_ended: Arc::default(),
             news: true,
@@ -155,7 +167,7 @@ impl Agent {
     async fn round(&mut self) -> Result<(), AgentError> {
         let mut is_fresh = false;
         for _ in 0..ROUNDS {
-            let mut actions = self.next_actions()?;
+            let mut actions = self.next_actions(is_fresh)?;
             // What a start or a proof counts on must be newer than everything before it: the driver is asked, and all
             // is decided once more.
             if !is_fresh && actions.iter().any(Action::needs_a_fresh_look) {
@@ -165,6 +177,7 @@ impl Agent {
                 }
                 tracing::warn!("the driver does not answer: starts and proofs wait for it");
                 actions.retain(|action| !action.needs_a_fresh_look());
+                self.doubt_asked("the driver does not answer");
             }
             if actions.is_empty() {
                 break;
@@ -178,32 +191,89 @@ impl Agent {
         Ok(())
     }
 
-    /// Looks at everything, and decides.
-    fn next_actions(&mut self) -> Result<Vec<Action>, AgentError> {
+    /// Looks at everything, and decides. Slots that are not on record are looked for only if the driver was just asked:
+    /// what follows for them counts on it.
+    fn next_actions(&mut self, is_fresh: bool) -> Result<Vec<Action>, AgentError> {
         let (begun, now) = (Instant::now(), now());
-        let table = ProcessTable::read().map_err(|error| AgentError::Io("/proc cannot be read", error))?;
+        self.record.catch_up()?;
+        let table = match ProcessTable::read() {
+            Ok(table) => table,
+            Err(error) => {
+                self.cannot_look(&error);
+                return Ok(Vec::new());
+            }
+        };
         self.spawner.reap(&table);
         let inventory = self.eyes.inventory();
         let seen = self.observe(&table, inventory.as_deref(), now);
-        let actions = reconcile(&World {
-            now,
-            wish: self.wish.as_ref(),
-            kept: self.record.kept(),
-            seen: &seen,
-            devices: &observe::devices(inventory.as_deref()),
-            obeys: self.record.obeys().map(|obeys| (obeys.cluster, obeys.epoch)),
-            patience: self.settings.patience(),
-        });
+        self.drop_settled_doubts();
+        let devices = observe::devices(inventory.as_deref());
+        let mut actions = reconcile(&self.world(now, &seen, &devices, &BTreeMap::new()));
+        let sought = |action: &Action| if let Action::LookFor(slot) = action { Some((**slot).clone()) } else { None };
+        let sought: Vec<_> = actions.iter().filter_map(sought).collect();
+        if is_fresh && !sought.is_empty() {
+            let traces = self.look_for(&table, inventory.as_deref(), &sought);
+            actions = reconcile(&self.world(now, &seen, &devices, &traces));
+        }
+        self.say_if_expired();
         let micros = begun.elapsed().as_micros();
         tracing::debug!(slots = seen.len(), actions = actions.len(), micros, "looked at everything");
         Ok(actions)
+    }
+
+    fn world<'a>(
+        &'a self,
+        now: Timestamp,
+        seen: &'a BTreeMap<SlotId, Seen>,
+        devices: &'a [DeviceSeen],
+        traces: &'a BTreeMap<SlotId, Trace>,
+    ) -> World<'a> {
+        World {
+            now,
+            monotonic: Instant::now(),
+            wish: self.wish.as_ref(),
+            kept: self.record.kept(),
+            seen,
+            traces,
+            doubts: &self.doubts,
+            devices,
+            obeys: self.record.obeys().map(|obeys| (obeys.cluster, obeys.epoch)),
+            can_record: self.can_record(),
+            patience: self.settings.patience(),
+        }
+    }
+
+    /// Says once that a wish is too old to start anything for it, if there is something that it would start.
+    fn say_if_expired(&mut self) {
+        let Some(wish) = self.wish.as_ref().filter(|wish| wish.is_expired(Instant::now())) else { return };
+        let kept = self.record.kept();
+        let waiting = wish
+            .slots
+            .iter()
+            .filter(|slot| slot.should_run() && kept.get(&slot.id).is_none_or(|kept| kept.is_replaced_by(slot)));
+        let waiting = waiting.count();
+        if waiting > 0 && !self.said_expired {
+            let seconds = Wish::LASTS.as_secs();
+            tracing::warn!(
+                slots = waiting,
+                "not started: the server said {seconds} s ago or longer that they should run, and was not heard since"
+            );
+            self.said_expired = true;
+        }
     }
 
     /// Waits until there is a reason to look at everything again. Meanwhile slots are asked for their health and their
     /// logs are read: with many slots somebody's turn is always next, and none of it is a reason by itself.
     async fn wait(&mut self, stop: &mut watch::Receiver<bool>) -> Result<(), AgentError> {
         let changing = self.record.kept().values().any(|kept| !kept.is_at_rest());
-        let until = Instant::now() + if changing { SOON } else { LATER };
+        // What could not be told, or could not be written, is tried again.
+        let is_tried_again = !self.doubts.is_empty() || !self.can_record();
+        let until = Instant::now()
+            + match (changing, is_tried_again) {
+                (true, _) => SOON,
+                (false, true) => Doubt::LOOK_AGAIN,
+                (false, false) => LATER,
+            };
         if changing {
             self.eyes.nudge();
         }
@@ -238,10 +308,7 @@ impl Agent {
                 self.join(server)?;
                 true
             }
-            Heard::Answered(told) => {
-                self.note_told(&told)?;
-                self.news
-            }
+            Heard::Answered => self.news,
             Heard::Wish(wish, requests) => {
                 let known = self.record.obeys();
                 if known.is_some_and(|obeys| obeys.cluster != wish.version.cluster) {
@@ -257,9 +324,13 @@ impl Agent {
                 if self.record.obeys().is_some_and(|obeys| obeys.cluster == wish.version.cluster) {
                     self.answer(requests);
                 }
-                let wish = Some(if self.draining { nothing_of(wish) } else { wish });
-                let is_other = self.wish != wish;
-                self.wish = wish;
+                let wish = if self.draining { nothing_of(wish) } else { wish };
+                // The same again is news to one who had waited too long for it.
+                let now = Instant::now();
+                let is_known = |old: &Wish| old.says_the_same(&wish) && !old.is_expired(now);
+                let is_other = !self.wish.as_ref().is_some_and(is_known);
+                self.said_expired &= wish.is_expired(now);
+                self.wish = Some(wish);
                 is_other
             }
             Heard::Overtaken => false,
@@ -287,9 +358,9 @@ impl Agent {
     }
 }
 
-/// The same, but that nothing of it should run.
+/// The same, but that nothing of it should run. What is asked about is still only asked about.
 fn nothing_of(mut wish: Wish) -> Wish {
-    wish.slots.iter_mut().for_each(|slot| slot.action = DesiredAction::Stop);
+    wish.slots.iter_mut().filter(|slot| slot.should_run()).for_each(|slot| slot.action = DesiredAction::Stop);
     wish
 }
 

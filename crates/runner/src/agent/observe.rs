@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use berth_domain::{DeviceUuid, GpuHealth, SlotId, Timestamp};
+use berth_domain::{DeviceUuid, GpuHealth, SlotEnd, SlotId, Timestamp, WorkloadKind};
 
 use super::Agent;
 use super::live::Live;
-use crate::inventory::{DriverSeen, GpuSeen, Inventory, ProcessesSeen};
-use crate::process::{Death, Depth, Exit, Process, ProcessId, ProcessTable, classify};
-use crate::reconcile::{DeviceSeen, End, Kept, Life, Seen, TreeSeen};
-use crate::runtime::RuntimeKind;
+use crate::inventory::{self, GpuSeen, Inventory, ProcessesSeen};
+use crate::process::{Death, Depth, Exit, ExitFile, ExitNote, Process, ProcessId, ProcessTable, classify};
+use crate::reconcile::{DeviceSeen, DriverSeen, Kept, Life, Seen, TreeSeen};
 
 /// How much of a slot's log is looked at for the reason of its end.
 const LAST_WORDS: usize = 16 * 1024;
@@ -39,7 +38,9 @@ impl Agent {
         let mut all = BTreeMap::new();
         for (id, kept) in self.record.kept() {
             let Some(live) = self.live.get_mut(id) else { continue };
+            let unknown = live.unknown.clone();
             all.insert(*id, look(kept, live, table, inventory, now));
+            self.news |= live.unknown != unknown;
         }
         all
     }
@@ -56,30 +57,46 @@ fn look(kept: &Kept, live: &mut Live, table: &ProcessTable, inventory: Option<&I
     {
         drop(live.log.pump());
         let end = end_of(live, exit);
-        tracing::info!(slot = %kept.slot.id, ?exit, ?end, "its process has ended");
+        tracing::info!(slot = %kept.id, ?exit, ?end, "its process has ended");
         live.ended = Some(end);
     }
     let tree = match find(kept, live, table) {
         Ok(members) => {
             remember_pids(live, &members, inventory, now);
+            live.unknown = None;
             seen_of(&members)
         }
         // A look that fails says nothing, and is no proof of anything.
         Err(error) => {
-            if !live.is_unknown {
-                tracing::warn!(slot = %kept.slot.id, %error, "its processes cannot be told: it stays as it is");
+            if live.unknown.is_none() {
+                tracing::warn!(slot = %kept.id, %error, "its processes cannot be told: it stays as it is");
             }
+            live.unknown = Some(error.to_string());
             TreeSeen::Unknown
         }
     };
-    live.is_unknown = tree == TreeSeen::Unknown;
     note_memory(kept, live, table, inventory);
     Seen {
-        on_driver: still_on_driver(kept, live, inventory),
+        driver: on_driver(kept, live, inventory),
+        // Only now: while somebody lives, it may not have made its exit file yet.
+        ended: live.ended.or_else(|| planned_end(kept, live, &tree)),
         tree,
-        ended: live.ended,
         health: live.health,
-        grace: live.launch.as_ref().and_then(|launch| launch.grace),
+        grace: live.grace,
+    }
+}
+
+/// How a job ended whose agent died before it could note that it had started it. Nothing if it was not started.
+fn planned_end(kept: &Kept, live: &Live, tree: &TreeSeen) -> Option<SlotEnd> {
+    let is_over = kept.life == Life::Planned && *tree == TreeSeen::Empty && live.kind == WorkloadKind::Job;
+    if is_over { noted_end(live) } else { None }
+}
+
+/// How a job ended by its exit file. Nothing if there is none: then it was not started.
+pub(super) fn noted_end(live: &Live) -> Option<SlotEnd> {
+    match ExitFile::at(live.log.exit_file()).read()? {
+        ExitNote::Started => Some(end_of(live, Exit::Unknown)),
+        ExitNote::Ended(exit) => Some(end_of(live, exit)),
     }
 }
 
@@ -116,22 +133,21 @@ fn seen_of(members: &[ProcessId]) -> TreeSeen {
 }
 
 /// How a slot's first process came to its end, and what that means.
-pub(super) fn end_of(live: &Live, exit: Exit) -> End {
-    let is_job = live.launch.as_ref().is_some_and(|launch| launch.kind == RuntimeKind::Job);
+pub(super) fn end_of(live: &Live, exit: Exit) -> SlotEnd {
     match exit {
-        Exit::Code(code) if is_job => End::Exited(code),
+        Exit::Code(code) if live.kind == WorkloadKind::Job => SlotEnd::Exited(code),
         exit => {
             let oom_kills = live.tree.cgroup().map_or(0, crate::process::Cgroup::oom_kills);
             let last_words = live.log.tail(LAST_WORDS).unwrap_or_default();
-            End::Failed(classify(&Death { exit, log: &last_words, oom_kills }))
+            SlotEnd::Failed(classify(&Death { exit, log: &last_words, oom_kills }))
         }
     }
 }
 
 /// Devices on which the driver lists one of a slot's pids; and those of its own of which the driver will not say.
-fn still_on_driver(kept: &Kept, live: &Live, inventory: Option<&Inventory>) -> Vec<DeviceUuid> {
-    let own: BTreeSet<&DeviceUuid> = kept.slot.gpus.iter().map(|gpu| &gpu.uuid).collect();
-    let Some(inventory) = inventory else { return own.into_iter().cloned().collect() };
+fn on_driver(kept: &Kept, live: &Live, inventory: Option<&Inventory>) -> DriverSeen {
+    let own: BTreeSet<&DeviceUuid> = kept.gpus.iter().map(|gpu| &gpu.uuid).collect();
+    let Some(inventory) = inventory else { return DriverSeen::Unknown };
     let is_clear = |gpu: &GpuSeen| match gpu.health {
         GpuHealth::Ok => gpu.processes.is_clear_of(&live.pids),
         // A device that is lost holds nothing that anybody could get.
@@ -141,17 +157,18 @@ fn still_on_driver(kept: &Kept, live: &Live, inventory: Option<&Inventory>) -> V
     let lists_it = |gpu: &GpuSeen| matches!(&gpu.processes, ProcessesSeen::Listed(_)) && !is_clear(gpu);
     let seen = inventory.gpus.iter().filter(|gpu| if own.contains(&gpu.uuid) { !is_clear(gpu) } else { lists_it(gpu) });
     // One that the driver does not have holds nothing; if nobody can ask the driver, it may.
-    let is_driver_sure = !matches!(inventory.driver, DriverSeen::Absent(_)) && inventory.notes.is_empty();
+    let is_driver_sure = !matches!(inventory.driver, inventory::DriverSeen::Absent(_)) && inventory.notes.is_empty();
     let is_seen = |uuid: &DeviceUuid| inventory.gpus.iter().any(|gpu| gpu.uuid == *uuid);
     let unseen = own.iter().copied().filter(|uuid| !is_driver_sure && !is_seen(uuid));
-    seen.map(|gpu| gpu.uuid.clone()).chain(unseen.cloned()).collect()
+    let busy: Vec<DeviceUuid> = seen.map(|gpu| gpu.uuid.clone()).chain(unseen.cloned()).collect();
+    if busy.is_empty() { DriverSeen::Clear } else { DriverSeen::Busy(busy) }
 }
 
 /// Notes what the driver sees a slot use: of its own devices, and of any other on which it is found.
 fn note_memory(kept: &Kept, live: &mut Live, table: &ProcessTable, inventory: Option<&Inventory>) {
     let gpus = inventory.map(|inventory| inventory.gpus.as_slice()).unwrap_or_default();
     for gpu in gpus.iter().filter(|gpu| gpu.health == GpuHealth::Ok) {
-        let is_own = kept.slot.gpus.iter().any(|own| own.uuid == gpu.uuid);
+        let is_own = kept.gpus.iter().any(|own| own.uuid == gpu.uuid);
         match gpu.used_by(&live.pids, |pid| table.get(pid).is_some()) {
             Some(used) if is_own || !used.is_zero() || live.memory.contains_key(&gpu.uuid) => {
                 let row = live.memory.entry(gpu.uuid.clone()).or_default();

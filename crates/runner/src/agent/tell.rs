@@ -3,16 +3,16 @@
 use std::time::{Duration, Instant};
 
 use berth_domain::{
-    Bytes, DeviceUuid, Endpoint, Evidence, FailureReason, GpuHealth, GpuReport, ReasonText, ReportedClaim,
-    ReportedMemory, ReportedState, RunnerReport, Sequence, SlotId, SlotReport,
+    Bytes, DeviceUuid, Endpoint, FailureReason, GpuHealth, GpuReport, ReasonText, ReportedClaim, ReportedMemory,
+    ReportedState, RunnerReport, Sequence, SlotEnd, SlotId, SlotReport,
 };
 use berth_wire as wire;
 use berth_wire::ReportRequest;
 
+use super::Agent;
 use super::live::Live;
-use super::{Agent, AgentError};
 use crate::inventory::{Closeness, ComputeMode, GpuLink, GpuSeen, Inventory};
-use crate::reconcile::{End, Kept, Life};
+use crate::reconcile::{Doubt, Kept, Life};
 
 /// A change of what is in use that the server hears of before its time.
 const USE_STEP: Bytes = Bytes::mib(256);
@@ -78,17 +78,15 @@ impl Agent {
         }
         self.news = false;
         self.said = Said::now(&inventory);
-        let told = self.record.kept().values().filter(|kept| tells_why(&kept.life)).map(|kept| kept.slot.id).collect();
         let report = self.report(&inventory);
-        self.link.report(report, told);
+        self.link.report(report);
     }
 
     fn report(&self, inventory: &Inventory) -> ReportRequest {
-        let words = |text: &str| ReasonText::new(text).unwrap_or_else(|_| unreachable!("checked when it was read"));
-        // Of a slot that nobody can tell anything of nothing is said: the server keeps it, and keeps it charged.
-        let is_known = |kept: &&Kept| self.live.get(&kept.slot.id).is_none_or(|live| !live.is_unknown);
-        let kept = self.record.kept().values().filter(is_known);
-        let slots = kept.map(|kept| slot_report(kept, self.live.get(&kept.slot.id)));
+        let doubts = self.doubts.iter().map(|(id, doubt)| doubt_report(*id, doubt));
+        // The server means the start that is in doubt, not an older one that is on record.
+        let kept = self.record.kept().values().filter(|kept| !self.doubts.contains_key(&kept.id));
+        let slots = doubts.chain(kept.map(|kept| slot_report(kept, self.live.get(&kept.id))));
         let report = RunnerReport {
             runner: self.settings.id.clone(),
             incarnation: None,
@@ -121,22 +119,10 @@ impl Agent {
     /// A device whose slot was given up is out of order, whatever the driver says of it.
     fn gpu_report(&self, gpu: &GpuSeen) -> GpuReport {
         let given_up = self.record.kept().values().filter(|kept| kept.life == Life::GivenUp);
-        let is_out_of_order = given_up.flat_map(|kept| &kept.slot.gpus).any(|claim| claim.uuid == gpu.uuid);
+        let is_out_of_order = given_up.flat_map(|kept| &kept.gpus).any(|claim| claim.uuid == gpu.uuid);
         let report = gpu.report();
         let health = if is_out_of_order && report.health == GpuHealth::Ok { GpuHealth::Failed } else { report.health };
         GpuReport { health, ..report }
-    }
-
-    /// Notes which slots the server has heard the end of.
-    pub(super) fn note_told(&mut self, told: &[SlotId]) -> Result<(), AgentError> {
-        for id in told {
-            let Some(kept) = self.record.kept().get(id).cloned() else { continue };
-            if let Life::Gone { why, told_why: false } = kept.life {
-                self.record.put(Kept { life: Life::Gone { why, told_why: true }, ..kept })?;
-                self.news = true;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -175,40 +161,55 @@ fn link(link: &GpuLink) -> wire::GpuLink {
     }
 }
 
-/// Whether a report tells the server why a slot came to its end.
-fn tells_why(life: &Life) -> bool {
-    matches!(life, Life::Gone { told_why: false, .. })
+/// Words for the server, whatever they are made of.
+fn words(text: &str) -> ReasonText {
+    // A character has at most four bytes, and a reason at most 1024.
+    let plain: String = text.chars().take(256).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    ReasonText::new(plain).unwrap_or_else(|_| unreachable!("it is short and has no control characters"))
+}
+
+fn doubt_report(id: SlotId, doubt: &Doubt) -> SlotReport {
+    SlotReport {
+        id,
+        generation: doubt.generation,
+        model: None,
+        state: ReportedState::Unknown { why: words(&doubt.why) },
+        endpoint: None,
+        claims: Vec::new(),
+        memory: Vec::new(),
+    }
 }
 
 fn slot_report(kept: &Kept, live: Option<&Live>) -> SlotReport {
-    let slot = &kept.slot;
     let endpoint: Option<Endpoint> =
         live.and_then(|live| live.launch.as_ref()).and_then(|launch| launch.endpoint.clone());
     let memory = live.map(|live| {
         live.memory.iter().map(|(uuid, row)| ReportedMemory { uuid: uuid.clone(), used: row.now, peak: row.peak })
     });
+    // What is over was proven; of everything else nothing can be said while its processes cannot be told.
+    let unknown = live.and_then(|live| live.unknown.as_deref()).filter(|_| !kept.is_over());
     SlotReport {
-        id: slot.id,
-        generation: slot.generation,
-        model: Some(slot.model.clone()),
-        state: state_of(&kept.life),
+        id: kept.id,
+        generation: kept.generation,
+        model: kept.spec.as_ref().map(|spec| spec.model.clone()),
+        state: unknown.map_or_else(|| state_of(&kept.life), |why| ReportedState::Unknown { why: words(why) }),
         endpoint: endpoint.filter(|_| matches!(kept.life, Life::Started { ready: true, .. })),
-        claims: slot.gpus.iter().map(|gpu| ReportedClaim { uuid: gpu.uuid.clone(), bytes: gpu.memory_bytes }).collect(),
+        claims: kept.gpus.iter().map(|gpu| ReportedClaim { uuid: gpu.uuid.clone(), bytes: gpu.memory_bytes }).collect(),
         memory: memory.into_iter().flatten().collect(),
     }
 }
 
 fn state_of(life: &Life) -> ReportedState {
-    let ending = |why: End| match why {
-        End::Asked => ReportedState::Stopping,
-        End::Failed(why) => ReportedState::Failed(why),
-        End::Exited(code) => ReportedState::Exited { code },
+    let ending = |why: SlotEnd| match why {
+        SlotEnd::Asked | SlotEnd::NoTrace => ReportedState::Stopping,
+        SlotEnd::Failed(why) => ReportedState::Failed(why),
+        SlotEnd::Exited(code) => ReportedState::Exited { code },
     };
     match life {
         Life::Planned | Life::Started { ready: false, .. } => ReportedState::Starting,
         Life::Started { ready: true, .. } => ReportedState::Ready,
-        Life::Ending { why, .. } | Life::TreeGone { why, .. } | Life::Gone { why, told_why: false } => ending(*why),
-        Life::Gone { told_why: true, .. } => ReportedState::Gone(Evidence::COMPLETE),
+        Life::Ending { why, .. } | Life::TreeGone { why, .. } => ending(*why),
+        Life::Gone { why, evidence } => ReportedState::Gone { why: *why, evidence: *evidence },
         Life::Refused => ReportedState::Refused,
         Life::GivenUp => ReportedState::Failed(FailureReason::Unkillable),
     }

@@ -59,7 +59,7 @@ pub fn classify(death: &Death<'_>) -> FailureReason {
         return FailureReason::OutOfMemory;
     }
     // As shells have it, and the trampoline: not there, and cannot be run.
-    if matches!(death.exit, Exit::Code(126 | 127)) {
+    if matches!(death.exit, Exit::NotRun | Exit::Code(126 | 127)) {
         return FailureReason::BadBinary;
     }
     let end = &death.log[death.log.len().saturating_sub(LOOKED_AT)..];

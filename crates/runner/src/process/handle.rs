@@ -1,9 +1,8 @@
 //! One process that is watched: started by this agent, or by one before it.
 
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -14,6 +13,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::children;
+use super::exit_file::{ExitFile, ExitNote};
 use super::id::{Liveness, ProcessId};
 use super::signal;
 
@@ -25,6 +25,8 @@ pub enum Exit {
     Code(i32),
     /// A signal ended it.
     Signal(i32),
+    /// The program could not be run: nothing of it ever happened.
+    NotRun,
     /// It ended as somebody else's child, and nobody noted how.
     Unknown,
 }
@@ -45,21 +47,23 @@ pub enum Adoption {
 pub struct Process {
     id: ProcessId,
     descriptor: Option<OwnedFd>,
-    exit_file: Option<PathBuf>,
+    exit_file: Option<ExitFile>,
     exit: Mutex<Option<Exit>>,
     is_child: bool,
 }
 
 impl Process {
     /// Takes over a process that an earlier agent started, if it is still that one. `exit_file` is where its keeper
-    /// notes how it ended (see [`super::SlotLog::exit_file`]).
+    /// notes how it ended (see [`super::SlotLog::exit_file`]); what a living keeper has open counts more than the path.
     pub fn adopt(id: ProcessId, exit_file: Option<PathBuf>) -> io::Result<Adoption> {
         let descriptor = open(&id)?;
+        let exit_file = exit_file.map(ExitFile::at);
         Ok(match id.liveness()? {
             Liveness::Alive => {
+                let exit_file = exit_file.map(|file| file.of_keeper(&id));
                 Adoption::Alive(Self { id, descriptor, exit_file, exit: Mutex::new(None), is_child: false })
             }
-            Liveness::Gone => Adoption::Gone(exit_file.as_deref().map_or(Exit::Unknown, read_exit_file)),
+            Liveness::Gone => Adoption::Gone(exit_file.as_ref().and_then(noted).unwrap_or(Exit::Unknown)),
             Liveness::Unknown => Adoption::Unknown,
         })
     }
@@ -68,6 +72,7 @@ impl Process {
     pub(super) fn started(pid: u32, exit_file: Option<PathBuf>) -> io::Result<Self> {
         let id = ProcessId::of(pid)?.ok_or_else(|| io::Error::other("a process that was just started is not there"))?;
         let descriptor = open(&id)?;
+        let exit_file = exit_file.map(ExitFile::at);
         Ok(Self { id, descriptor, exit_file, exit: Mutex::new(None), is_child: true })
     }
 
@@ -123,10 +128,7 @@ impl Process {
             Err(_) => return None,
         };
         // What a keeper noted is how the program ended; what is seen is how the keeper did.
-        match self.exit_file.as_deref().map_or(Exit::Unknown, read_exit_file) {
-            Exit::Unknown => Some(seen),
-            noted => Some(noted),
-        }
+        Some(self.exit_file.as_ref().and_then(noted).unwrap_or(seen))
     }
 
     fn forget(&self) {
@@ -158,15 +160,10 @@ fn open(id: &ProcessId) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// How a job ended, as its keeper noted it; unknown if it could not.
-#[must_use]
-pub fn read_exit_file(path: &Path) -> Exit {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    let number = |text: &str| text.trim().parse().ok();
-    match text.split_once(' ') {
-        Some(("code", code)) => number(code).map(Exit::Code),
-        Some(("signal", signal)) => number(signal).map(Exit::Signal),
-        _ => None,
+/// How a job ended, if its keeper noted it.
+fn noted(file: &ExitFile) -> Option<Exit> {
+    match file.read() {
+        Some(ExitNote::Ended(exit)) => Some(exit),
+        Some(ExitNote::Started) | None => None,
     }
-    .unwrap_or(Exit::Unknown)
 }

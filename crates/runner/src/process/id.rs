@@ -92,6 +92,14 @@ impl ProcessId {
     }
 }
 
+/// Whether the agent is in the first pid namespace of the machine, from which every process can be seen.
+#[must_use]
+pub fn sees_every_process() -> bool {
+    /// The kernel gives the first pid namespace this number (`PROC_PID_INIT_INO`).
+    const FIRST: u64 = 0xEFFF_FFFC;
+    here().is_ok_and(|here| here.pid_namespace == FIRST)
+}
+
 /// What makes a pid mean something.
 struct Here {
     pid_namespace: u64,

@@ -1,4 +1,5 @@
-//! The mark that every process of a slot inherits: three variables of its environment.
+//! The mark that every process of a slot inherits: three variables of its environment. A fourth says what kind of slot it
+//! is, for agents that have no record of it.
 //!
 //! It finds who left its parent, its group and its session. It does not find who cleared its environment, wrote over it
 //! (as programs do that set their title) or runs as another user: those are found by descent, group, session or cgroup,
@@ -7,11 +8,12 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use berth_domain::{Generation, RunnerId, SlotId};
+use berth_domain::{Generation, RunnerId, SlotId, WorkloadKind};
 
+use super::exit_file;
 use super::id::ProcessId;
 use super::table::{ProcessTable, read_of};
-use crate::runtime::{SLOT_GENERATION, SLOT_ID, SLOT_RUNNER};
+use crate::runtime::{SLOT_GENERATION, SLOT_ID, SLOT_KIND, SLOT_RUNNER, kind_named};
 
 /// Whose process it is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,16 +37,63 @@ impl SlotMark {
     }
 
     fn parse(environ: &[u8]) -> Option<Self> {
-        let mut found: BTreeMap<&str, &str> = BTreeMap::new();
-        for pair in environ.split(|byte| *byte == 0).filter(|pair| pair.starts_with(b"BERTH_")) {
-            let (name, value) = std::str::from_utf8(pair).ok()?.split_once('=')?;
-            found.insert(name, value);
-        }
+        let found = ours(environ)?;
         Some(Self {
             runner: RunnerId::new(found.get(SLOT_RUNNER)?).ok()?,
             slot: SlotId::new(found.get(SLOT_ID)?.parse().ok()?),
             generation: Generation::new(found.get(SLOT_GENERATION)?.parse().ok()?),
         })
+    }
+}
+
+/// What Berth set in an environment. Nothing if that is no longer what Berth wrote.
+fn ours(environ: &[u8]) -> Option<BTreeMap<&str, &str>> {
+    let ours = environ.split(|byte| *byte == 0).filter(|pair| pair.starts_with(b"BERTH_"));
+    ours.map(|pair| std::str::from_utf8(pair).ok()?.split_once('=')).collect()
+}
+
+/// One start of a slot that processes carry the mark of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Carrier {
+    /// Which start of the slot.
+    pub generation: Generation,
+    /// The first of its processes: the keeper of a job, else the oldest that is there.
+    pub process: ProcessId,
+    /// Whether it is a job, where its environment says so.
+    pub kind: Option<WorkloadKind>,
+}
+
+impl Carrier {
+    /// Of those who carry a mark, the one to watch. Nothing if nobody is there any more.
+    pub fn of(mark: &SlotMark, processes: &[ProcessId]) -> io::Result<Option<Self>> {
+        let is_keeper = |process: &&ProcessId| exit_file::is_keeper(process.pid, mark.slot, mark.generation);
+        let oldest = || processes.iter().min_by_key(|process| (process.start_ticks, process.pid));
+        let Some(process) = processes.iter().find(is_keeper).or_else(oldest) else { return Ok(None) };
+        let environ = read_of(process.pid, "environ")?.unwrap_or_default();
+        let kind = ours(&environ).and_then(|ours| kind_named(ours.get(SLOT_KIND)?));
+        Ok(Some(Self { generation: mark.generation, process: process.clone(), kind }))
+    }
+}
+
+/// Which starts of a slot there are processes of, by the mark of this runner, the newest first.
+pub fn carriers(table: &ProcessTable, runner: &RunnerId, slot: SlotId) -> io::Result<Vec<Carrier>> {
+    let mut found = Vec::new();
+    for (mark, pids) in table.marks()?.iter().filter(|(mark, _)| mark.runner == *runner && mark.slot == slot) {
+        let rows = pids.iter().filter_map(|pid| table.get(*pid));
+        let processes = rows.map(ProcessId::from_row).collect::<io::Result<Vec<_>>>()?;
+        found.extend(Carrier::of(mark, &processes)?);
+    }
+    found.sort_by_key(|carrier| std::cmp::Reverse(carrier.generation));
+    Ok(found)
+}
+
+/// Whether a process shows an environment in which a mark could be seen. One that may not be read says nothing, and
+/// neither does one that its program has written over.
+pub fn is_legible(pid: u32) -> io::Result<bool> {
+    match read_of(pid, "environ") {
+        Ok(environ) => Ok(environ.is_some_and(|environ| environ.contains(&b'='))),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -15,6 +15,7 @@
 //! | [`ProcessId`], [`ProcessTable`] | who is there; an id that survives a restart of the agent, and is never somebody else |
 //! | [`SlotMark`], [`Tree`] | whose it is |
 //! | [`Spawner`], [`Process`], [`trampoline`] | starting, watching, adopting, reaping |
+//! | [`ExitFile`] | whether a job was started, and how it ended |
 //! | [`LogDir`], [`SlotLog`] | what it wrote |
 //! | [`Ports`], [`HealthState`], [`probe`], [`classify`] | its port, its health, why it came to its end |
 //!
@@ -24,6 +25,7 @@
 mod cgroup;
 mod children;
 mod classify;
+mod exit_file;
 mod handle;
 mod health;
 mod id;
@@ -39,11 +41,12 @@ mod tree;
 
 pub use cgroup::{Cgroup, Cgroups};
 pub use classify::{Death, classify};
-pub use handle::{Adoption, Exit, Process, read_exit_file};
+pub use exit_file::{ExitFile, ExitNote};
+pub use handle::{Adoption, Exit, Process};
 pub use health::{HealthChange, HealthState, Probed};
-pub use id::{Liveness, ProcessId};
+pub use id::{Liveness, ProcessId, sees_every_process};
 pub use log::{Chunk, Follower, LogDir, LogLimits, SlotLog};
-pub use mark::{SlotMark, marked};
+pub use mark::{Carrier, SlotMark, carriers, is_legible, marked};
 pub use ports::{NoFreePort, Ports};
 pub use probe::probe;
 pub use spawn::{OnAgentExit, SpawnError, SpawnOptions, Spawner};

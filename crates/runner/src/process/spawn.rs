@@ -16,6 +16,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
+use berth_domain::{Generation, SlotId, WorkloadKind};
 use rustix::process::set_child_subreaper;
 
 use super::cgroup::{Cgroup, Cgroups};
@@ -24,7 +25,7 @@ use super::handle::Process;
 use super::log::SlotLog;
 use super::table::ProcessTable;
 use super::trampoline;
-use crate::runtime::{Launch, RuntimeKind};
+use crate::runtime::Launch;
 
 /// What becomes of slots when the agent dies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -125,16 +126,16 @@ impl Spawner {
         let gone = || SpawnError::Watch(io::Error::other("the thread that starts processes has ended"));
         self.requests.send((Box::new(task), reply)).map_err(|_| gone())?;
         let started = answer.recv().map_err(|_| gone())?;
-        if let (Err(_), Some(cgroup)) = (&started, self.cgroup(launch)) {
+        if let (Err(_), Some(cgroup)) = (&started, self.cgroup(launch.slot, launch.generation)) {
             let _ = cgroup.remove();
         }
         started
     }
 
-    /// The cgroup of a slot, if slots have any here.
+    /// The cgroup of one start of a slot, if slots have any here.
     #[must_use]
-    pub fn cgroup(&self, launch: &Launch) -> Option<Cgroup> {
-        self.options.cgroups.as_ref().map(|cgroups| cgroups.of(launch.slot, launch.generation))
+    pub fn cgroup(&self, slot: SlotId, generation: Generation) -> Option<Cgroup> {
+        self.options.cgroups.as_ref().map(|cgroups| cgroups.of(slot, generation))
     }
 
     /// Waits for the dead of slots that came back to the agent. To be called now and then, with any recent table.
@@ -142,25 +143,17 @@ impl Spawner {
         children::reap(table, Instant::now())
     }
 
-    /// Whether somebody has to stay beside a job and note how it ended: it may outlive the agent.
-    fn keeps_status(&self, launch: &Launch) -> bool {
-        let outlives = self.options.on_agent_exit == OnAgentExit::Keep;
-        launch.kind == RuntimeKind::Job && outlives && self.options.trampoline.is_some()
-    }
-
     fn task(&self, launch: &Launch, log: &SlotLog) -> Result<Task, SpawnError> {
         if launch.argv.is_empty() {
             return Err(SpawnError::NoProgram);
         }
-        let cgroup = self.cgroup(launch);
+        let cgroup = self.cgroup(launch.slot, launch.generation);
         if let Some(cgroup) = &cgroup {
             cgroup.create().map_err(|error| SpawnError::Cgroup { path: cgroup.path().to_owned(), error })?;
         }
         let (stdout, stderr) = log.stdio().map_err(SpawnError::Log)?;
-        let exit_file = self.keeps_status(launch).then(|| log.exit_file());
-        if let Some(path) = &exit_file {
-            let _ = std::fs::remove_file(path);
-        }
+        let has_exit_file = launch.kind == WorkloadKind::Job && self.options.trampoline.is_some();
+        let exit_file = has_exit_file.then(|| log.exit_file());
         let argv = match &self.options.trampoline {
             None => launch.argv.clone(),
             Some(prefix) => {
@@ -170,6 +163,8 @@ impl Spawner {
                     die_with: (self.options.on_agent_exit == OnAgentExit::Kill).then(std::process::id),
                     cgroup: cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()),
                     exit_file: exit_file.clone(),
+                    // Somebody has to stay beside a job that may outlive the agent, and note how it ended.
+                    keeper: has_exit_file && self.options.on_agent_exit == OnAgentExit::Keep,
                 };
                 steps.command(prefix, &launch.argv)
             }

@@ -116,7 +116,7 @@ impl ProcessTable {
     }
 
     /// A second look at everybody, after this one; kept in the same way.
-    pub(super) fn again(&self) -> io::Result<&Self> {
+    pub fn again(&self) -> io::Result<&Self> {
         if let Some(again) = self.again.get() {
             return Ok(again);
         }

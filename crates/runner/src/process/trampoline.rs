@@ -3,24 +3,30 @@
 //! The agent starts itself with flags, in the environment of the slot; that process makes itself a session, enters its
 //! cgroup, asks for the parent-death signal, and becomes the slot's program: same pid, same start time.
 //!
-//! For a job it stays instead, as the parent of the program, and notes in a file how it ended: a status is told to a
-//! parent only, and the agent that started the job may not be there when it ends. It then ends the same way.
+//! For a job it first makes the job's [exit file](super::exit_file), so that whoever comes after the agent knows that
+//! the job was started. Then it stays, as the parent of the program, and notes there how it ended: a status is told to a
+//! parent only, and the agent that started the job may not be there when it ends. It then ends the same way. Where a job
+//! dies with its agent there is nobody to stay for, and the process becomes the program.
 
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{self, Command, ExitStatus};
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal, setsid};
+
+use super::exit_file;
+use super::handle::Exit;
 
 const SESSION: &str = "--session";
 const STARTED_BY: &str = "--started-by";
 const DIE_WITH: &str = "--die-with";
 const CGROUP: &str = "--cgroup";
 const EXIT_FILE: &str = "--exit-file";
+const KEEPER: &str = "--keeper";
 const END: &str = "--";
 
 /// The program is not there.
@@ -42,16 +48,20 @@ pub(super) struct Steps {
     pub(super) die_with: Option<u32>,
     /// The cgroup to enter.
     pub(super) cgroup: Option<PathBuf>,
-    /// Stay as the parent, and note here how the program ended.
+    /// Make this file before the program is started. Nothing is started if it is there already.
     pub(super) exit_file: Option<PathBuf>,
+    /// Stay as the parent, and note in the exit file how the program ended.
+    pub(super) keeper: bool,
 }
 
 impl Steps {
     /// The argument list that has these steps done before `argv`.
     pub(super) fn command(&self, prefix: &[OsString], argv: &[OsString]) -> Vec<OsString> {
         let mut list = prefix.to_vec();
-        if self.session {
-            list.push(SESSION.into());
+        for (flag, is_set) in [(SESSION, self.session), (KEEPER, self.keeper)] {
+            if is_set {
+                list.push(flag.into());
+            }
         }
         for (flag, pid) in [(STARTED_BY, self.started_by), (DIE_WITH, self.die_with)] {
             if let Some(pid) = pid {
@@ -77,6 +87,7 @@ impl Steps {
         while let Some(flag) = args.next() {
             match flag.to_str() {
                 Some(SESSION) => steps.session = true,
+                Some(KEEPER) => steps.keeper = true,
                 Some(STARTED_BY) => steps.started_by = pid(args.next())?,
                 Some(DIE_WITH) => steps.die_with = pid(args.next())?,
                 Some(CGROUP) => steps.cgroup = Some(args.next().ok_or_else(missing)?.into()),
@@ -121,10 +132,25 @@ fn run(args: impl IntoIterator<Item = OsString>) -> Result<Infallible, (i32, Str
     let (steps, argv) = Steps::parse(args).map_err(failed)?;
     steps.prepare().map_err(failed)?;
     let (program, args) = argv.split_first().ok_or((NOT_FOUND, "there is no program to run".to_owned()))?;
-    let Some(exit_file) = &steps.exit_file else {
+    let Some(path) = &steps.exit_file else {
         return Err(cannot_run(program, &Command::new(program).args(args).exec()));
     };
-    keep(program, args, exit_file)
+    let exit_file = exit_file::reserve(path)
+        .map_err(|error| (STEP_FAILED, format!("the job is not started: its exit file {}: {error}", path.display())))?;
+    let not_run = |error: io::Error| {
+        let _ = exit_file::note(&exit_file, Exit::NotRun);
+        cannot_run(program, &error)
+    };
+    if !steps.keeper {
+        return Err(not_run(Command::new(program).args(args).exec()));
+    }
+    let mut child = Command::new(program).args(args).spawn().map_err(not_run)?;
+    let status = child.wait().map_err(|error| (STEP_FAILED, format!("the job cannot be waited for: {error}")))?;
+    if let Err(error) = exit_file::note(&exit_file, exit_of(status)) {
+        let _ = writeln!(io::stderr(), "berth: cannot note how the job ended: {error}");
+    }
+    // A shell's way to say "a signal": there is no safe way to die of one.
+    process::exit(status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(STEP_FAILED))
 }
 
 fn cannot_run(program: &OsStr, error: &io::Error) -> (i32, String) {
@@ -132,26 +158,9 @@ fn cannot_run(program: &OsStr, error: &io::Error) -> (i32, String) {
     (code, format!("cannot run {program:?}: {error}"))
 }
 
-/// Runs the program as a child, notes how it ended, and ends the same way.
-fn keep(program: &OsStr, args: &[OsString], exit_file: &Path) -> Result<Infallible, (i32, String)> {
-    let mut child = Command::new(program).args(args).spawn().map_err(|error| cannot_run(program, &error))?;
-    let failed = |error: io::Error| (STEP_FAILED, format!("cannot note how the job ended: {error}"));
-    let status = child.wait().map_err(failed)?;
-    note(exit_file, status).map_err(failed)?;
-    // A shell's way to say "a signal": there is no safe way to die of one.
-    process::exit(status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(STEP_FAILED))
-}
-
-/// Whoever reads the file finds all of it or none.
-fn note(path: &Path, status: ExitStatus) -> io::Result<()> {
-    let text = match (status.code(), status.signal()) {
-        (Some(code), _) => format!("code {code}\n"),
-        (None, Some(signal)) => format!("signal {signal}\n"),
-        (None, None) => return Ok(()),
-    };
-    let fresh = path.with_extension("exit-new");
-    fs::write(&fresh, text)?;
-    fs::rename(&fresh, path)
+fn exit_of(status: ExitStatus) -> Exit {
+    let code = status.code().map(Exit::Code);
+    code.or_else(|| status.signal().map(Exit::Signal)).unwrap_or(Exit::Unknown)
 }
 
 /// The signal is asked for, then the parent is looked at: it may have died in between.
@@ -177,10 +186,11 @@ mod tests {
             die_with: Some(7),
             cgroup: Some("/a b".into()),
             exit_file: Some("--exit-file".into()),
+            keeper: true,
         };
         let argv: Vec<OsString> = ["prog", "--", "--session", "$(x)"].map(Into::into).to_vec();
         let list = steps.command(&["berth".into(), "runner-exec".into()], &argv);
-        assert_eq!(list.len(), 2 + 1 + 2 + 2 + 2 + 2 + 1 + 4);
+        assert_eq!(list.len(), 2 + 2 + 2 + 2 + 2 + 2 + 1 + 4);
         assert_eq!(Steps::parse(list.into_iter().skip(2)).unwrap(), (steps, argv));
     }
 

@@ -1,9 +1,8 @@
 //! Ending: ask, then force, then look until the driver agrees.
 
-use berth_domain::{SlotId, Timestamp};
+use berth_domain::{SlotEnd, SlotId, Timestamp};
 
-use super::slot::End;
-use super::{Action, Seen, TreeSeen, World};
+use super::{Action, DriverSeen, Seen, TreeSeen, World};
 
 pub(super) fn ending(
     world: &World<'_>,
@@ -11,7 +10,7 @@ pub(super) fn ending(
     seen: &Seen,
     since: Timestamp,
     killed: bool,
-    why: End,
+    why: SlotEnd,
 ) -> Option<Action> {
     if seen.tree == TreeSeen::Empty {
         return Some(Action::TreeGone(id, why));
@@ -25,13 +24,13 @@ pub(super) fn ending(
     }
 }
 
-pub(super) fn tree_gone(world: &World<'_>, id: SlotId, seen: &Seen, since: Timestamp, why: End) -> Option<Action> {
+pub(super) fn tree_gone(world: &World<'_>, id: SlotId, seen: &Seen, since: Timestamp, why: SlotEnd) -> Option<Action> {
     // Somebody of the tree turned up after all.
     if seen.tree != TreeSeen::Empty {
         return Some(Action::Term(id, why));
     }
-    if seen.on_driver.is_empty() {
-        return Some(Action::Gone(id));
+    if seen.driver == DriverSeen::Clear {
+        return Some(Action::Gone(id, seen.evidence()));
     }
     (world.now.since(since) >= world.patience.driver_after).then_some(Action::GiveUp(id))
 }

@@ -9,7 +9,10 @@
 //! | a slot that is not mentioned is kept | [`reconcile`] |
 //! | nothing starts unless the driver shows enough free memory on each device | `start` |
 //! | one start at a time on a device | `start` |
+//! | a wish that is old starts nothing, and nothing starts that could not be put on record | `start` |
+//! | nothing starts while a process carries the slot's mark | `unrecorded` |
 //! | a slot is gone when no process of its tree is left *and* the driver lists none of its pids | `end` |
+//! | to be asked about ends nothing and starts nothing | `slot`, `unrecorded` |
 //! | of a tree that nobody can look into nothing is concluded, and nothing is done about it | `slot` |
 
 mod end;
@@ -17,24 +20,49 @@ mod slot;
 mod start;
 #[cfg(test)]
 mod tests;
+mod unrecorded;
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use berth_domain::{
-    Bytes, ClusterId, DesiredAction, DesiredSlot, DeviceUuid, Epoch, Revision, SlotId, Span, Timestamp,
+    Bytes, ClusterId, DesiredAction, DesiredSlot, DeviceUuid, Epoch, Evidence, Generation, Revision, SlotEnd, SlotId,
+    Span, Timestamp,
 };
 
-pub use slot::{End, Kept, Life};
+pub use slot::{Kept, Life};
 
-use crate::process::ProcessId;
+use crate::process::{Carrier, ProcessId};
 
 /// What the server wants of this runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
     /// Whose wish it is, and as of when.
     pub version: Version,
-    /// What should run and what should stop.
+    /// When the request was sent that it answers: it says what the server wanted at that time or later.
+    pub sent: Instant,
+    /// What should run, what should stop, and what is asked about.
     pub slots: Vec<DesiredSlot>,
+}
+
+impl Wish {
+    /// How old a wish may be for a start. A poll takes 25 seconds, so a server that is there says it again in time.
+    ///
+    /// An agent that was frozen, or cut off, may have been replaced by another one under its id. What that one started
+    /// must not be started a second time for a wish of long ago.
+    pub const LASTS: Duration = Duration::from_secs(60);
+
+    /// Whether it is too old to start anything for it. Stops, questions and what runs are not affected.
+    #[must_use]
+    pub fn is_expired(&self, monotonic: Instant) -> bool {
+        monotonic.saturating_duration_since(self.sent) > Self::LASTS
+    }
+
+    /// Whether both want the same, whenever they were asked for.
+    #[must_use]
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        self.version == other.version && self.slots == other.slots
+    }
 }
 
 /// Which of all the things that servers ever wanted of a runner.
@@ -62,13 +90,21 @@ pub struct Seen {
     /// Its processes, whoever their parents are now.
     pub tree: TreeSeen,
     /// How its first process ended, if that was seen.
-    pub ended: Option<End>,
+    pub ended: Option<SlotEnd>,
     /// Whether it answers: nothing yet, yes, or not any more.
     pub health: Health,
-    /// Devices on which the driver still lists one of its pids.
-    pub on_driver: Vec<DeviceUuid>,
+    /// What the driver says of its pids.
+    pub driver: DriverSeen,
     /// Between asking it to end and ending it, where its runtime says.
     pub grace: Option<Span>,
+}
+
+impl Seen {
+    /// What was seen of its end, and no more than that.
+    #[must_use]
+    pub fn evidence(&self) -> Evidence {
+        Evidence { tree_gone: self.tree == TreeSeen::Empty, driver_clear: self.driver == DriverSeen::Clear }
+    }
 }
 
 /// What is seen of a slot's processes. "Nobody" and "cannot be told" are different answers.
@@ -83,6 +119,18 @@ pub enum TreeSeen {
     Alive(ProcessId),
 }
 
+/// What the driver says of a slot's pids. "None of them" and "did not say" are different answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum DriverSeen {
+    /// It was not asked, or did not answer.
+    #[default]
+    Unknown,
+    /// It lists none of them.
+    Clear,
+    /// Devices on which it lists one of them, or does not say who is on it.
+    Busy(Vec<DeviceUuid>),
+}
+
 /// Whether a slot answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Health {
@@ -93,6 +141,47 @@ pub enum Health {
     Ready,
     /// It should have by now, or does no longer.
     Failed(berth_domain::FailureReason),
+}
+
+/// What is seen of a slot that the server mentions and that is not on record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trace {
+    /// Processes carry its mark.
+    Carried(Carrier),
+    /// Everybody was looked at, and nobody carries its mark.
+    Nobody {
+        /// Why the driver does not rule out that somebody of it is on its devices. Nothing: it does.
+        doubt: Option<String>,
+    },
+    /// It cannot be told whether anybody carries its mark, and this is why.
+    Unknown(String),
+}
+
+impl Trace {
+    /// What was seen of its end, and no more than that.
+    #[must_use]
+    pub fn evidence(&self) -> Evidence {
+        Evidence {
+            tree_gone: matches!(self, Self::Nobody { .. }),
+            driver_clear: matches!(self, Self::Nobody { doubt: None }),
+        }
+    }
+}
+
+/// A slot that is not on record, of which it cannot be told whether it exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    /// Which start of it.
+    pub generation: Generation,
+    /// Why it cannot be told, in words for the server.
+    pub why: String,
+    /// When it was last looked for.
+    pub looked: Instant,
+}
+
+impl Doubt {
+    /// After so long it is looked for again.
+    pub const LOOK_AGAIN: Duration = Duration::from_secs(1);
 }
 
 /// What is seen of one device.
@@ -124,18 +213,26 @@ impl Default for Patience {
 /// Everything that matters for the next actions.
 #[derive(Clone, Debug)]
 pub struct World<'a> {
-    /// The time.
+    /// The time of day.
     pub now: Timestamp,
+    /// The time on a clock that nobody sets.
+    pub monotonic: Instant,
     /// What the server wants, once it was heard.
     pub wish: Option<&'a Wish>,
     /// What is on record.
     pub kept: &'a BTreeMap<SlotId, Kept>,
     /// What is seen of what is on record.
     pub seen: &'a BTreeMap<SlotId, Seen>,
+    /// What is seen of what is not on record, as far as it was looked for: see [`Action::LookFor`].
+    pub traces: &'a BTreeMap<SlotId, Trace>,
+    /// What could not be told when it was last looked for.
+    pub doubts: &'a BTreeMap<SlotId, Doubt>,
     /// The devices.
     pub devices: &'a [DeviceSeen],
     /// The cluster and the newest epoch that the agent has obeyed.
     pub obeys: Option<(ClusterId, Epoch)>,
+    /// Whether the record can be written: what is not on record must not be started.
+    pub can_record: bool,
     /// How patient it is.
     pub patience: Patience,
 }
@@ -147,31 +244,41 @@ pub enum Action {
     Start(Box<DesiredSlot>),
     /// Put on record that it was not started: there was too little memory.
     Refuse(Box<DesiredSlot>),
+    /// A question rather than an action: look for the mark of this slot, which is not on record, and decide once more
+    /// with what was found ([`World::traces`]). Marks are in the environment of every process, so they are read only for
+    /// those who need them.
+    LookFor(Box<DesiredSlot>),
+    /// Put a slot on record of which a process was found, and watch it from now on.
+    Adopt(Box<Kept>),
+    /// Put on record that there is no trace of a slot.
+    NoTrace(Box<Kept>),
+    /// Note that it cannot be told whether a slot exists that is not on record. It is reported, and concludes nothing.
+    CannotTell(SlotId, Doubt),
+    /// Note how a slot is run that was found without a record.
+    Learn(Box<DesiredSlot>),
     /// An agent died before it could note the process that it had started: note this one.
     Found(SlotId, ProcessId),
     /// Note that it answers.
     Ready(SlotId),
     /// Ask its whole tree to end.
-    Term(SlotId, End),
+    Term(SlotId, SlotEnd),
     /// End its whole tree.
     Kill(SlotId),
     /// Nobody of its tree is left; the driver has yet to agree.
-    TreeGone(SlotId, End),
-    /// It is gone, and proven so.
-    Gone(SlotId),
+    TreeGone(SlotId, SlotEnd),
+    /// It is gone, and this was seen of it.
+    Gone(SlotId, Evidence),
     /// It cannot be ended, or the driver will not let go of it: its devices are out of order.
     GiveUp(SlotId),
     /// The server knows that it is gone, or nothing was ever started: forget it.
     Forget(SlotId),
-    /// The server wants a slot stopped that is not on record: look for it, and put on record what is found.
-    LookFor(Box<DesiredSlot>),
 }
 
 impl Action {
-    /// Whether it counts on what the driver says now: what is free, or whom it no longer lists.
+    /// Whether it, or what follows from it, counts on what the driver says now: what is free, or whom it no longer lists.
     #[must_use]
     pub fn needs_a_fresh_look(&self) -> bool {
-        matches!(self, Self::Start(_) | Self::Refuse(_) | Self::Gone(_))
+        matches!(self, Self::Start(_) | Self::Refuse(_) | Self::LookFor(_) | Self::NoTrace(_) | Self::Gone(..))
     }
 }
 
@@ -187,16 +294,14 @@ pub fn reconcile(world: &World<'_>) -> Vec<Action> {
     }
     let Some(wish) = wish else { return actions };
     let mut starting = start::devices_with_a_start(world, &actions);
-    for slot in &wish.slots {
-        match (slot.action, world.kept.get(&slot.id)) {
-            (DesiredAction::Run, None) => actions.extend(start::start(world, slot, &mut starting)),
-            // A newer generation takes the place of one that is proven gone.
-            (DesiredAction::Run, Some(kept)) if kept.is_replaced_by(slot) => {
-                actions.extend(start::start(world, slot, &mut starting));
-            }
-            (DesiredAction::Stop, None) => actions.push(Action::LookFor(Box::new(slot.clone()))),
-            _ => {}
-        }
+    // A newer generation takes the place of one that is proven gone.
+    let is_unrecorded = |slot: &&DesiredSlot| world.kept.get(&slot.id).is_none_or(|kept| kept.is_replaced_by(slot));
+    for slot in wish.slots.iter().filter(is_unrecorded) {
+        actions.extend(match slot.action {
+            DesiredAction::Run(_) => start::start(world, wish, slot, &mut starting),
+            DesiredAction::Stop => unrecorded::account(world, slot, SlotEnd::Asked),
+            DesiredAction::Account => unrecorded::account(world, slot, SlotEnd::NoTrace),
+        });
     }
     actions
 }

@@ -2,23 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use berth_domain::{DesiredAction, DesiredSlot, FailureReason, Generation, SlotId, Timestamp};
+use berth_domain::{
+    DesiredAction, DesiredGpu, DesiredSlot, Evidence, FailureReason, Generation, RunSpec, SlotEnd, SlotId, Timestamp,
+    WorkloadKind,
+};
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Health, Seen, TreeSeen, World, end};
+use super::{Action, DriverSeen, Health, Seen, TreeSeen, World, end};
 use crate::process::ProcessId;
-
-/// Why a slot comes to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum End {
-    /// The server asked for it.
-    Asked,
-    /// It came to a bad end.
-    Failed(FailureReason),
-    /// Its process ended by itself with this code: a job that is done.
-    Exited(i32),
-}
 
 /// Where a slot is. Each is on the disk before it is acted upon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,21 +31,21 @@ pub enum Life {
         /// It was asked and did not; it is being ended by force.
         killed: bool,
         /// Why.
-        why: End,
+        why: SlotEnd,
     },
     /// Nobody of its tree is left.
     TreeGone {
         /// Since when.
         since: Timestamp,
         /// Why.
-        why: End,
+        why: SlotEnd,
     },
     /// Gone, and proven so. Said again until the server has heard it.
     Gone {
-        /// Why.
-        why: End,
-        /// The server has heard why; now it hears that it is gone.
-        told_why: bool,
+        /// How it came to its end.
+        why: SlotEnd,
+        /// What was seen of its end.
+        evidence: Evidence,
     },
     /// Never started: there was too little memory. Proof that it holds none.
     Refused,
@@ -65,8 +56,17 @@ pub enum Life {
 /// What the agent keeps of one slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
-    /// As it was asked for.
-    pub slot: DesiredSlot,
+    /// Which slot.
+    pub id: SlotId,
+    /// Which start of it.
+    pub generation: Generation,
+    /// Its devices in rank order, as far as they are known.
+    pub gpus: Vec<DesiredGpu>,
+    /// How it is run. Absent where nobody said: a slot that was found by its mark, or that was only to be stopped or
+    /// accounted for.
+    pub spec: Option<RunSpec>,
+    /// Whether it is a job, as it was started. Absent where that is not known.
+    pub kind: Option<WorkloadKind>,
     /// Where it is.
     pub life: Life,
     /// The first of its processes, once it was started.
@@ -78,16 +78,20 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// A slot of which there is no process yet.
+    /// A slot as the server mentions it, of which there is no process yet.
     #[must_use]
-    pub fn new(slot: DesiredSlot, life: Life) -> Self {
-        Self { slot, life, process: None, port: None, pids: BTreeSet::new() }
-    }
-
-    /// The generation on record.
-    #[must_use]
-    pub fn generation(&self) -> Generation {
-        self.slot.generation
+    pub fn of(slot: &DesiredSlot, life: Life) -> Self {
+        Self {
+            id: slot.id,
+            generation: slot.generation,
+            gpus: slot.gpus.clone(),
+            spec: slot.run_spec().cloned(),
+            kind: None,
+            life,
+            process: None,
+            port: None,
+            pids: BTreeSet::new(),
+        }
     }
 
     /// Whether nothing of it is left that could hold memory.
@@ -105,16 +109,19 @@ impl Kept {
     /// Whether nothing is about to change by itself.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
-        matches!(
-            self.life,
-            Life::Started { ready: true, .. } | Life::Gone { told_why: true, .. } | Life::Refused | Life::GivenUp
-        )
+        matches!(self.life, Life::Started { ready: true, .. } | Life::Gone { .. } | Life::Refused | Life::GivenUp)
     }
 
     /// Whether `slot` is a newer start of this one, and this one is over.
     #[must_use]
     pub fn is_replaced_by(&self, slot: &DesiredSlot) -> bool {
-        slot.generation > self.generation() && self.is_over()
+        slot.generation > self.generation && self.is_over()
+    }
+
+    /// Whether `slot` says more of this very start than is on record.
+    fn learns_from(&self, slot: &DesiredSlot) -> bool {
+        let is_new = (self.spec.is_none() && slot.should_run()) || (self.gpus.is_empty() && !slot.gpus.is_empty());
+        slot.generation == self.generation && is_new
     }
 }
 
@@ -126,40 +133,56 @@ pub(super) fn next(
     wanted: Option<&DesiredSlot>,
     heard: bool,
 ) -> Option<Action> {
-    let id = kept.slot.id;
+    let id = kept.id;
     // Words about an older generation change nothing.
-    let wanted = wanted.filter(|slot| slot.generation >= kept.generation());
-    let stop = wanted.is_some_and(|slot| slot.action == DesiredAction::Stop || slot.generation > kept.generation());
+    let wanted = wanted.filter(|slot| slot.generation >= kept.generation);
+    let stop = wanted.is_some_and(|slot| is_stopped_by(kept, slot));
     match &kept.life {
         // The server mentions a slot until it knows that it is gone.
-        Life::Gone { told_why: true, .. } | Life::Refused if heard && wanted.is_none() => Some(Action::Forget(id)),
+        Life::Gone { .. } | Life::Refused if heard && wanted.is_none() => Some(Action::Forget(id)),
         Life::Gone { .. } | Life::Refused => None,
+        _ if wanted.is_some_and(|slot| kept.learns_from(slot)) => {
+            wanted.map(|slot| Action::Learn(Box::new(slot.clone())))
+        }
         _ if seen.tree == TreeSeen::Unknown => None,
         Life::Planned => planned(id, seen, stop),
         Life::Started { ready, .. } => match (&seen.tree, &seen.ended, seen.health) {
             (TreeSeen::Empty, ended, _) => {
-                Some(Action::TreeGone(id, ended.unwrap_or(End::Failed(FailureReason::Crashed))))
+                Some(Action::TreeGone(id, ended.unwrap_or(SlotEnd::Failed(FailureReason::Crashed))))
             }
             (_, Some(why), _) => Some(Action::Term(id, *why)),
-            (_, None, _) if stop => Some(Action::Term(id, End::Asked)),
-            (_, None, Health::Failed(why)) => Some(Action::Term(id, End::Failed(why))),
+            (_, None, _) if stop => Some(Action::Term(id, SlotEnd::Asked)),
+            (_, None, Health::Failed(why)) => Some(Action::Term(id, SlotEnd::Failed(why))),
             (_, None, Health::Ready) if !ready => Some(Action::Ready(id)),
             (_, None, _) => None,
         },
         Life::Ending { since, killed, why } => end::ending(world, id, seen, *since, *killed, *why),
         Life::TreeGone { since, why } => end::tree_gone(world, id, seen, *since, *why),
         // A device may come to its senses: what is gone after all is proven gone.
-        Life::GivenUp if seen.tree == TreeSeen::Empty && seen.on_driver.is_empty() => Some(Action::Gone(id)),
+        Life::GivenUp if seen.tree == TreeSeen::Empty && seen.driver == DriverSeen::Clear => {
+            Some(Action::Gone(id, seen.evidence()))
+        }
         Life::GivenUp => None,
     }
 }
 
+/// A slot is ended when it should stop, and to make place for a newer start of it. To be asked about it is no reason.
+fn is_stopped_by(kept: &Kept, wanted: &DesiredSlot) -> bool {
+    match wanted.action {
+        DesiredAction::Stop => true,
+        DesiredAction::Run(_) => wanted.generation > kept.generation,
+        DesiredAction::Account => false,
+    }
+}
+
 /// On record, but no process was noted: the agent died in between. If it had started nobody, nothing has happened yet.
+/// Of a job that is known: its exit file is made before its program is started.
 fn planned(id: SlotId, seen: &Seen, stop: bool) -> Option<Action> {
-    match &seen.tree {
-        TreeSeen::Alive(process) => Some(Action::Found(id, process.clone())),
-        TreeSeen::Empty if stop => Some(Action::TreeGone(id, End::Asked)),
-        TreeSeen::Empty => Some(Action::Forget(id)),
-        TreeSeen::Unknown => None,
+    match (&seen.tree, seen.ended) {
+        (TreeSeen::Alive(process), _) => Some(Action::Found(id, process.clone())),
+        (TreeSeen::Empty, Some(ended)) => Some(Action::TreeGone(id, ended)),
+        (TreeSeen::Empty, None) if stop => Some(Action::TreeGone(id, SlotEnd::Asked)),
+        (TreeSeen::Empty, None) => Some(Action::Forget(id)),
+        (TreeSeen::Unknown, _) => None,
     }
 }

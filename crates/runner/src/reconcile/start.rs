@@ -1,33 +1,49 @@
-//! Starting: only what the driver shows room for, and one at a time on a device.
+//! Starting: only what the driver shows room for, one at a time on a device, and nothing that runs already.
 
 use std::collections::BTreeSet;
 
 use berth_domain::{DesiredSlot, DeviceUuid};
 
-use super::{Action, World};
+use super::unrecorded::{Search, search};
+use super::{Action, Wish, World};
 
 /// Devices on which something is starting. What this very round ends does not count any more.
 pub(super) fn devices_with_a_start(world: &World<'_>, actions: &[Action]) -> BTreeSet<DeviceUuid> {
     let ready = |id| actions.contains(&Action::Ready(id));
-    let starting = world.kept.values().filter(|kept| kept.is_starting() && !ready(kept.slot.id));
-    starting.flat_map(|kept| kept.slot.gpus.iter().map(|gpu| gpu.uuid.clone())).collect()
+    let starting = world.kept.values().filter(|kept| kept.is_starting() && !ready(kept.id));
+    starting.flat_map(|kept| kept.gpus.iter().map(|gpu| gpu.uuid.clone())).collect()
 }
 
 /// Starts a slot, refuses it, or leaves it for the next round.
-pub(super) fn start(world: &World<'_>, slot: &DesiredSlot, starting: &mut BTreeSet<DeviceUuid>) -> Option<Action> {
+pub(super) fn start(
+    world: &World<'_>,
+    wish: &Wish,
+    slot: &DesiredSlot,
+    starting: &mut BTreeSet<DeviceUuid>,
+) -> Option<Action> {
+    if wish.is_expired(world.monotonic) || !world.can_record {
+        return None;
+    }
     if slot.gpus.iter().any(|gpu| starting.contains(&gpu.uuid)) {
         return None;
     }
+    let mut has_room = true;
     for gpu in &slot.gpus {
         let device = world.devices.iter().find(|device| device.uuid == gpu.uuid);
-        // A driver that does not answer says neither yes nor no.
-        let Some(free) = device.map(|device| device.free) else { return Some(Action::Refuse(Box::new(slot.clone()))) };
-        match free {
-            None => return None,
-            Some(free) if free < gpu.memory_bytes => return Some(Action::Refuse(Box::new(slot.clone()))),
-            Some(_) => {}
+        match device.map(|device| device.free) {
+            // A driver that does not answer says neither yes nor no.
+            Some(None) => return None,
+            Some(Some(free)) => has_room &= free >= gpu.memory_bytes,
+            None => has_room = false,
         }
     }
-    starting.extend(slot.gpus.iter().map(|gpu| gpu.uuid.clone()));
-    Some(Action::Start(Box::new(slot.clone())))
+    match search(world, slot) {
+        Search::Act(action) => Some(action),
+        Search::Later => None,
+        Search::Nobody if !has_room => Some(Action::Refuse(Box::new(slot.clone()))),
+        Search::Nobody => {
+            starting.extend(slot.gpus.iter().map(|gpu| gpu.uuid.clone()));
+            Some(Action::Start(Box::new(slot.clone())))
+        }
+    }
 }

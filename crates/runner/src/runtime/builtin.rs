@@ -1,8 +1,8 @@
 //! Runtimes that need no configuration. Whatever an operator says of one replaces that part of it.
 
-use berth_domain::Span;
+use berth_domain::{RuntimeKind, Span};
 
-use super::config::{Live, Ready, RuntimeConfig, RuntimeKind};
+use super::config::{Live, Ready, RuntimeConfig};
 
 /// The built-in runtime of this name.
 pub(super) fn builtin(name: &str) -> Option<RuntimeConfig> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use berth_domain::{RuntimeName, Span};
+use berth_domain::{RuntimeKind, RuntimeName, Span, WorkloadKind};
 use serde::{Deserialize, Serialize};
 
 use super::builtin;
@@ -31,7 +31,7 @@ pub struct RuntimeConfig {
     pub live: Option<Live>,
     /// Where others find it.
     pub endpoint: Option<String>,
-    /// A server, or a job that ends by itself.
+    /// What it starts: servers (the default), jobs that end by themselves, or both, as each slot asks.
     pub kind: Option<RuntimeKind>,
     /// Between asking it to end and ending it. Absent: as long as `agent.stop_grace` says.
     pub stop_grace: Option<Span>,
@@ -39,17 +39,6 @@ pub struct RuntimeConfig {
     pub reserved: Vec<String>,
     /// Options of the program that stand for themselves, though a reserved one begins like them.
     pub whole: Vec<String>,
-}
-
-/// What a runtime starts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RuntimeKind {
-    /// It serves until it is told to end; to end by itself is a failure.
-    #[default]
-    Server,
-    /// It ends by itself, and its exit code says how.
-    Job,
 }
 
 /// How to tell that a program serves: `GET path` answers 2xx.
@@ -200,7 +189,7 @@ impl Runtime {
             ready: config.ready.clone(),
             live: config.live.clone(),
             endpoint: config.endpoint.as_deref().map(Template::parse).transpose().map_err(wrong)?,
-            kind: config.kind.unwrap_or_default(),
+            kind: config.kind.unwrap_or(RuntimeKind::Server),
             grace: config.stop_grace,
             reserved: config.reserved.clone(),
             whole: config.whole.clone(),
@@ -213,10 +202,26 @@ impl Runtime {
         &self.name
     }
 
-    /// A server or a job.
+    /// What it starts.
     #[must_use]
     pub fn kind(&self) -> RuntimeKind {
         self.kind
+    }
+
+    /// What a slot is that this runtime starts. The operator's word counts; only a runtime for both leaves it to the slot.
+    #[must_use]
+    pub fn kind_of_slot(&self, asked: WorkloadKind) -> WorkloadKind {
+        match self.kind {
+            RuntimeKind::Server => WorkloadKind::Lease,
+            RuntimeKind::Job => WorkloadKind::Job,
+            RuntimeKind::Both => asked,
+        }
+    }
+
+    /// Between asking its slots to end and ending them, where the operator says.
+    #[must_use]
+    pub fn stop_grace(&self) -> Option<Span> {
+        self.grace
     }
 
     /// The program that it runs.
@@ -316,10 +321,11 @@ impl Runtimes {
         self.all.get(name)
     }
 
-    /// Those whose program is on the machine, for the report. `path` is the agent's own `PATH`.
+    /// Those whose program is on the machine, and what each starts, for the report. `path` is the agent's own `PATH`.
     #[must_use]
-    pub fn installed(&self, path: &OsStr) -> Vec<RuntimeName> {
-        self.all.values().filter(|runtime| runtime.is_installed(path)).map(|runtime| runtime.name.clone()).collect()
+    pub fn installed(&self, path: &OsStr) -> BTreeMap<RuntimeName, RuntimeKind> {
+        let installed = self.all.values().filter(|runtime| runtime.is_installed(path));
+        installed.map(|runtime| (runtime.name.clone(), runtime.kind)).collect()
     }
 
     /// The agent's own environment, as [`super::Surroundings`] takes it.

@@ -5,9 +5,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use berth_domain::{DesiredSlot, RunnerId, RuntimeName};
+use berth_domain::{RunnerId, RuntimeName, WorkloadKind};
 
 use super::config::{ConfigError, Runtime};
+use super::render::StartRequest;
 
 /// In the environment of every process of a slot: which slot it is. It is how a process is found that left its parent,
 /// its group and its session.
@@ -16,12 +17,15 @@ pub const SLOT_ID: &str = "BERTH_SLOT_ID";
 pub const SLOT_GENERATION: &str = "BERTH_SLOT_GENERATION";
 /// Beside it: whose it is, since two agents may share a machine.
 pub const SLOT_RUNNER: &str = "BERTH_RUNNER_ID";
+/// Beside it: whether the slot is a `job` or serves `lease`s. An agent that lost its record has to know what the end of
+/// the process means.
+pub const SLOT_KIND: &str = "BERTH_SLOT_KIND";
 
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 const ORDER: &str = "CUDA_DEVICE_ORDER";
 
 /// Set by Berth for every slot, and by nobody else.
-const OURS: [&str; 5] = [SLOT_ID, SLOT_GENERATION, SLOT_RUNNER, VISIBLE, ORDER];
+const OURS: [&str; 6] = [SLOT_ID, SLOT_GENERATION, SLOT_RUNNER, SLOT_KIND, VISIBLE, ORDER];
 
 pub(super) fn check_name(runtime: &RuntimeName, name: &str) -> Result<(), ConfigError> {
     if name.is_empty() || name.contains(['=', '\0']) {
@@ -39,15 +43,29 @@ pub(super) fn passed(runtime: &Runtime, own: &BTreeMap<OsString, OsString>) -> B
 }
 
 /// What Berth sets. Without a device the list is empty, and an engine sees no GPU at all.
-pub(super) fn ours(slot: &DesiredSlot, runner: &RunnerId) -> [(OsString, OsString); 5] {
-    let devices: Vec<&str> = slot.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
+pub(super) fn ours(request: &StartRequest<'_>, kind: WorkloadKind, runner: &RunnerId) -> [(OsString, OsString); 6] {
+    let devices: Vec<&str> = request.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
     [
-        (SLOT_ID.into(), slot.id.to_string().into()),
-        (SLOT_GENERATION.into(), slot.generation.to_string().into()),
+        (SLOT_ID.into(), request.slot.to_string().into()),
+        (SLOT_GENERATION.into(), request.generation.to_string().into()),
         (SLOT_RUNNER.into(), runner.as_str().into()),
+        (SLOT_KIND.into(), word(kind).into()),
         (VISIBLE.into(), devices.join(",").into()),
         (ORDER.into(), "PCI_BUS_ID".into()),
     ]
+}
+
+/// The word for a kind in the environment of a slot.
+fn word(kind: WorkloadKind) -> &'static str {
+    match kind {
+        WorkloadKind::Lease => "lease",
+        WorkloadKind::Job => "job",
+    }
+}
+
+/// The kind that a word in the environment of a slot stands for.
+pub(crate) fn kind_named(text: &str) -> Option<WorkloadKind> {
+    [WorkloadKind::Lease, WorkloadKind::Job].into_iter().find(|kind| word(*kind) == text)
 }
 
 pub(super) fn is_executable(path: &Path) -> bool {

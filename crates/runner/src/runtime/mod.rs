@@ -1,8 +1,9 @@
 //! How a slot becomes a command.
 //!
 //! What may be run stands in the agent's own configuration: `[runtime.NAME]` has an argument list with variables, an
-//! environment, and how to tell that the program is ready. A slot that the server wants names a runtime; [`render`]
-//! makes a [`Launch`] of both. It is pure: nothing is started, looked up or read here.
+//! environment, how to tell that the program is ready, and whether it starts servers, jobs or both. A slot that the
+//! server wants names a runtime; [`render`] makes a [`Launch`] of both. It is pure: nothing is started, looked up or
+//! read here.
 //!
 //! | rule | where |
 //! | --- | --- |
@@ -27,7 +28,8 @@ mod template;
 #[cfg(test)]
 mod tests;
 
-pub use config::{ConfigError, Live, Ready, Runtime, RuntimeConfig, RuntimeKind, Runtimes};
-pub use environment::{SLOT_GENERATION, SLOT_ID, SLOT_RUNNER};
-pub use render::{Launch, RenderError, Surroundings, render};
+pub use config::{ConfigError, Live, Ready, Runtime, RuntimeConfig, Runtimes};
+pub(crate) use environment::kind_named;
+pub use environment::{SLOT_GENERATION, SLOT_ID, SLOT_KIND, SLOT_RUNNER};
+pub use render::{Launch, RenderError, StartRequest, Surroundings, render};
 pub use template::TemplateError;

@@ -7,14 +7,27 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use berth_domain::{
-    Arg, Bytes, DesiredSlot, DeviceUuid, Endpoint, Generation, NameError, RunnerId, SlotId, Span, Utilization,
-    UtilizationError,
+    Arg, Bytes, DesiredGpu, DeviceUuid, Endpoint, Generation, NameError, RunSpec, RunnerId, RuntimeKind, SlotId, Span,
+    Utilization, UtilizationError, WorkloadKind,
 };
 
 use super::arguments::{Reserved, Said};
-use super::config::{Live, Ready, Runtime, RuntimeKind};
+use super::config::{Live, Ready, Runtime};
 use super::environment;
 use super::template::{Element, Piece, Template, Variable};
+
+/// A slot that should run.
+#[derive(Clone, Copy, Debug)]
+pub struct StartRequest<'a> {
+    /// Which slot.
+    pub slot: SlotId,
+    /// Which start of it.
+    pub generation: Generation,
+    /// Its devices in rank order.
+    pub gpus: &'a [DesiredGpu],
+    /// How it is run.
+    pub spec: &'a RunSpec,
+}
 
 /// What the agent knows beside the slot.
 #[derive(Clone, Debug)]
@@ -40,8 +53,8 @@ pub struct Launch {
     pub slot: SlotId,
     /// Which start of it.
     pub generation: Generation,
-    /// A server or a job.
-    pub kind: RuntimeKind,
+    /// Whether it serves leases or is a job, which ends by itself.
+    pub kind: WorkloadKind,
     /// The program and its arguments.
     pub argv: Vec<OsString>,
     /// The whole environment.
@@ -115,9 +128,10 @@ pub enum RenderError {
 }
 
 /// What to start for a slot. Nothing is looked up and nothing is changed.
-pub fn render(runtime: &Runtime, slot: &DesiredSlot, around: &Surroundings<'_>) -> Result<Launch, RenderError> {
-    check_shares(slot, around)?;
-    let mut values = Values { slot, around, said: Said::new(&slot.args) };
+pub fn render(runtime: &Runtime, request: StartRequest<'_>, around: &Surroundings<'_>) -> Result<Launch, RenderError> {
+    check_shares(request.gpus, around)?;
+    let kind = runtime.kind_of_slot(request.spec.kind);
+    let mut values = Values { request, around, said: Said::new(&request.spec.args) };
     let argv = command(runtime, &mut values)?;
     let mut env = environment::passed(runtime, around.environment);
     for (name, template) in &runtime.env {
@@ -126,34 +140,36 @@ pub fn render(runtime: &Runtime, slot: &DesiredSlot, around: &Surroundings<'_>) 
             None => env.remove(std::ffi::OsStr::new(name)),
         };
     }
-    env.extend(environment::ours(slot, around.runner));
-    let endpoint = match (&runtime.endpoint, runtime.kind) {
-        (Some(template), RuntimeKind::Server) => values.text(template)?.map(Endpoint::new).transpose()?,
+    env.extend(environment::ours(&request, kind, around.runner));
+    let endpoint = match (&runtime.endpoint, kind) {
+        (Some(template), WorkloadKind::Lease) => values.text(template)?.map(Endpoint::new).transpose()?,
         _ => None,
     };
+    // A runtime for both describes how its servers answer; its jobs answer nobody.
+    let is_asked_for_health = runtime.kind != RuntimeKind::Both || kind == WorkloadKind::Lease;
     if !runtime.command.contains(&Element::Args)
         && let Some(arg) = values.said.unused()
     {
         return Err(RenderError::Unused(arg.clone()));
     }
     Ok(Launch {
-        slot: slot.id,
-        generation: slot.generation,
-        kind: runtime.kind,
+        slot: request.slot,
+        generation: request.generation,
+        kind,
         argv,
         env,
         dir: runtime.dir.clone(),
         endpoint,
         probe: SocketAddr::new(reachable(around.bind), around.port),
-        ready: runtime.ready.clone(),
-        live: runtime.live.clone(),
+        ready: runtime.ready.clone().filter(|_| is_asked_for_health),
+        live: runtime.live.clone().filter(|_| is_asked_for_health),
         grace: runtime.grace,
     })
 }
 
 /// Every claim must fit its device, whether or not the runtime is told a share.
-fn check_shares(slot: &DesiredSlot, around: &Surroundings<'_>) -> Result<(), RenderError> {
-    for gpu in &slot.gpus {
+fn check_shares(gpus: &[DesiredGpu], around: &Surroundings<'_>) -> Result<(), RenderError> {
+    for gpu in gpus {
         let total = *around.totals.get(&gpu.uuid).ok_or_else(|| RenderError::UnknownDevice(gpu.uuid.clone()))?;
         if gpu.memory_bytes > total {
             let error = UtilizationError::MoreThanAll { claim: gpu.memory_bytes, total };
@@ -170,7 +186,7 @@ fn command(runtime: &Runtime, values: &mut Values<'_>) -> Result<Vec<OsString>, 
     let mut option: Option<&str> = None;
     for element in &runtime.command {
         let Element::One(template) = element else {
-            argv.extend(values.slot.args.iter().map(|arg| OsString::from(arg.as_str())));
+            argv.extend(values.request.spec.args.iter().map(|arg| OsString::from(arg.as_str())));
             continue;
         };
         let rendered = values.element(template)?;
@@ -194,7 +210,7 @@ fn command(runtime: &Runtime, values: &mut Values<'_>) -> Result<Vec<OsString>, 
 
 /// What the variables stand for.
 struct Values<'a> {
-    slot: &'a DesiredSlot,
+    request: StartRequest<'a>,
     around: &'a Surroundings<'a>,
     said: Said<'a>,
 }
@@ -230,22 +246,22 @@ impl Values<'_> {
     }
 
     fn value(&mut self, variable: &Variable) -> Result<Option<String>, RenderError> {
-        let slot = self.slot;
-        let claimed = || slot.gpus.iter().fold(Bytes::ZERO, |sum, gpu| sum.saturating_add(gpu.memory_bytes));
+        let StartRequest { slot, generation, gpus, spec } = self.request;
+        let claimed = || gpus.iter().fold(Bytes::ZERO, |sum, gpu| sum.saturating_add(gpu.memory_bytes));
         Ok(Some(match variable {
-            Variable::Model => slot.model.to_string(),
-            Variable::Slot => slot.id.to_string(),
-            Variable::Generation => slot.generation.to_string(),
+            Variable::Model => spec.model.to_string(),
+            Variable::Slot => slot.to_string(),
+            Variable::Generation => generation.to_string(),
             Variable::Bind => self.around.bind.to_string(),
             Variable::Address => self.around.address.to_owned(),
             Variable::Port => self.around.port.to_string(),
-            Variable::GpuCount => slot.gpus.len().to_string(),
+            Variable::GpuCount => gpus.len().to_string(),
             Variable::Utilization => self.utilization()?.to_string(),
             Variable::MemoryBytes => claimed().get().to_string(),
             Variable::MemoryMib => (claimed().get() >> 20).to_string(),
-            Variable::CpuMillicores => slot.cpu_millicores.get().to_string(),
-            Variable::RamBytes => slot.ram_bytes.get().to_string(),
-            Variable::Concurrency => slot.concurrency.max(1).to_string(),
+            Variable::CpuMillicores => spec.cpu_millicores.get().to_string(),
+            Variable::RamBytes => spec.ram_bytes.get().to_string(),
+            Variable::Concurrency => spec.concurrency.max(1).to_string(),
             Variable::Arg(options) => return Ok(self.said.value(options).map(str::to_owned)),
         }))
     }
@@ -253,7 +269,7 @@ impl Values<'_> {
     /// The engine takes the same share of each GPU, so the smallest one.
     fn utilization(&self) -> Result<Utilization, RenderError> {
         let mut least: Option<Utilization> = None;
-        for gpu in &self.slot.gpus {
+        for gpu in self.request.gpus {
             let total = self.around.totals.get(&gpu.uuid).copied().unwrap_or(Bytes::ZERO);
             let share = Utilization::of(gpu.memory_bytes, total)
                 .map_err(|error| RenderError::Share { uuid: gpu.uuid.clone(), error })?;

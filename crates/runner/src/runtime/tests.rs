@@ -5,8 +5,8 @@ use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use berth_domain::{
-    Arg, Bytes, DesiredAction, DesiredGpu, DesiredSlot, DeviceUuid, Generation, Millicores, ModelName, RunnerId,
-    RuntimeName, SlotId, Span, UtilizationError,
+    Arg, Bytes, DesiredGpu, DeviceUuid, Generation, Millicores, ModelName, RunSpec, RunnerId, RuntimeKind, RuntimeName,
+    SlotId, Span, UtilizationError, WorkloadKind,
 };
 
 use super::*;
@@ -15,27 +15,47 @@ fn config(toml: &str) -> Result<Runtimes, ConfigError> {
     Runtimes::from_config(&toml::from_str::<BTreeMap<RuntimeName, RuntimeConfig>>(toml).unwrap())
 }
 
-fn slot(runtime: &str, model: &str, args: &[&str], claims: &[u64]) -> DesiredSlot {
+/// A slot that should run.
+struct Wanted {
+    gpus: Vec<DesiredGpu>,
+    spec: RunSpec,
+}
+
+impl Wanted {
+    fn request(&self) -> StartRequest<'_> {
+        StartRequest {
+            slot: SlotId::new("01234567-89ab-cdef-0123-456789abcdef".parse().unwrap()),
+            generation: Generation::new(2),
+            gpus: &self.gpus,
+            spec: &self.spec,
+        }
+    }
+
+    fn of_kind(mut self, kind: WorkloadKind) -> Self {
+        self.spec.kind = kind;
+        self
+    }
+}
+
+fn slot(runtime: &str, model: &str, args: &[&str], claims: &[u64]) -> Wanted {
     let gpu = |(index, gib): (usize, &u64)| DesiredGpu {
         uuid: DeviceUuid::new(format!("GPU-{index}")).unwrap(),
         memory_bytes: Bytes::gib(*gib),
     };
-    DesiredSlot {
-        id: SlotId::new("01234567-89ab-cdef-0123-456789abcdef".parse().unwrap()),
-        generation: Generation::new(2),
-        action: DesiredAction::Run,
+    let spec = RunSpec {
         model: ModelName::new(model).unwrap(),
         runtime: RuntimeName::new(runtime).unwrap(),
+        kind: WorkloadKind::Lease,
         args: args.iter().map(|arg| Arg::new(arg).unwrap()).collect(),
-        gpus: claims.iter().enumerate().map(gpu).collect(),
         cpu_millicores: Millicores::ZERO,
         ram_bytes: Bytes::ZERO,
         concurrency: 4,
-    }
+    };
+    Wanted { gpus: claims.iter().enumerate().map(gpu).collect(), spec }
 }
 
 /// An agent with two GPUs of 80 GiB and one of 24, and something to hide.
-fn launch(runtimes: &Runtimes, slot: &DesiredSlot) -> Result<Launch, RenderError> {
+fn launch(runtimes: &Runtimes, slot: &Wanted) -> Result<Launch, RenderError> {
     let sizes = [80, 80, 24];
     let device = |(index, gib): (usize, u64)| (DeviceUuid::new(format!("GPU-{index}")).unwrap(), Bytes::gib(gib));
     let own = [("PATH", "/bin"), ("HOME", "/root"), ("LD_PRELOAD", "/evil.so"), ("SECRET", "s"), ("HF_TOKEN", "hf")];
@@ -47,7 +67,7 @@ fn launch(runtimes: &Runtimes, slot: &DesiredSlot) -> Result<Launch, RenderError
         totals: &sizes.into_iter().enumerate().map(device).collect(),
         environment: &own.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
     };
-    render(runtimes.get(&slot.runtime).unwrap(), slot, &around)
+    render(runtimes.get(&slot.spec.runtime).unwrap(), slot.request(), &around)
 }
 
 fn argv(launch: &Launch) -> Vec<&str> {
@@ -116,6 +136,7 @@ fn b3_arguments_stay_single_elements_and_the_environment_is_the_allow_list() {
             "BERTH_RUNNER_ID",
             "BERTH_SLOT_GENERATION",
             "BERTH_SLOT_ID",
+            "BERTH_SLOT_KIND",
             "CUDA_DEVICE_ORDER",
             "CUDA_VISIBLE_DEVICES",
             "HF_TOKEN",
@@ -194,7 +215,8 @@ fn an_operator_may_change_a_part_of_a_built_in_and_add_others() {
     assert_eq!(vllm.argv[0], OsString::from("vllm"));
     let demo = launch(&runtimes, &slot("demo", "m", &["x"], &[])).unwrap();
     assert_eq!(argv(&demo), ["/bin/demo", "--listen=0.0.0.0:9000", "{}", "x"], "no --ctx: it is left out");
-    assert_eq!((demo.kind, demo.endpoint.clone(), demo.grace), (RuntimeKind::Job, None, Some(Span::from_secs(1))));
+    assert_eq!((demo.kind, demo.endpoint.clone(), demo.grace), (WorkloadKind::Job, None, Some(Span::from_secs(1))));
+    assert_eq!(env(&demo, "BERTH_SLOT_KIND"), Some("job"));
     assert_eq!(env(&demo, "CUDA_VISIBLE_DEVICES"), Some(""), "a slot without devices sees none");
     let refused = launch(&runtimes, &slot("demo", "m", &["--listen=0.0.0.0:22"], &[]));
     assert!(matches!(refused, Err(RenderError::Reserved(_))), "{refused:?}");
@@ -213,7 +235,7 @@ fn an_address_of_the_sixth_version_gets_its_brackets_before_a_port() {
         environment: &BTreeMap::new(),
     };
     let slot = slot("x", "m", &[], &[]);
-    let launch = render(runtimes.unwrap().get(&slot.runtime).unwrap(), &slot, &around).unwrap();
+    let launch = render(runtimes.unwrap().get(&slot.spec.runtime).unwrap(), slot.request(), &around).unwrap();
     assert_eq!(argv(&launch), ["x", "::", "[::]:80"]);
     assert_eq!(launch.endpoint.unwrap().as_str(), "http://[2001:db8::7]:80");
     assert_eq!(launch.probe.to_string(), "[::1]:80");
@@ -231,6 +253,7 @@ fn what_cannot_be_a_runtime_is_found_when_the_configuration_is_read() {
         ("x = { command = [\"bash\", \"-ec\", \"{args}\"] }", "a shell's script"),
         ("x = { command = [\"x\"], env = { CUDA_VISIBLE_DEVICES = \"0\" } }", "set by Berth"),
         ("x = { command = [\"x\"], env_pass = [\"BERTH_SLOT_ID\"] }", "set by Berth"),
+        ("x = { command = [\"x\"], env = { BERTH_SLOT_KIND = \"job\" } }", "set by Berth"),
         ("x = { command = [\"x\"], env = { \"A=B\" = \"0\" } }", "cannot be the name"),
         ("x = { command = [\"x\"], ready = { path = \"/a b\" } }", "not a path"),
     ] {
@@ -242,9 +265,52 @@ fn what_cannot_be_a_runtime_is_found_when_the_configuration_is_read() {
 }
 
 #[test]
-fn only_what_is_on_the_machine_is_offered() {
-    let runtimes =
-        config("a = { command = [\"sh\"] }\nb = { command = [\"/nowhere/x\"] }\nc = { command = [\"/bin/sh\"] }");
-    let names = runtimes.unwrap().installed(OsStr::new("/nowhere:/bin"));
-    assert_eq!(names, ["a", "c"].map(|name| RuntimeName::new(name).unwrap()));
+fn only_what_is_on_the_machine_is_offered_with_what_it_starts() {
+    let runtimes = config(
+        "a = { command = [\"sh\"] }\nb = { command = [\"/nowhere/x\"] }\nc = { command = [\"/bin/sh\"], kind = \"job\" }\n\
+         d = { command = [\"sh\"], kind = \"both\" }",
+    );
+    let offered = runtimes.unwrap().installed(OsStr::new("/nowhere:/bin"));
+    let expected = [("a", RuntimeKind::Server), ("c", RuntimeKind::Job), ("d", RuntimeKind::Both)];
+    assert_eq!(offered, expected.map(|(name, kind)| (RuntimeName::new(name).unwrap(), kind)).into());
+}
+
+#[test]
+fn a_slot_is_a_job_if_its_runtime_says_so_or_leaves_it_to_the_slot() {
+    let runtimes = config(
+        r#"
+        [server]
+        command = ["x"]
+        endpoint = "http://{address}:{port}"
+        ready = { path = "/health" }
+        [job]
+        command = ["x"]
+        kind = "job"
+        endpoint = "http://{address}:{port}"
+        ready = { path = "/begun" }
+        [both]
+        command = ["x"]
+        kind = "both"
+        endpoint = "http://{address}:{port}"
+        ready = { path = "/health" }
+        live = { path = "/health" }
+        "#,
+    )
+    .unwrap();
+    for (runtime, asked, kind, answers) in [
+        ("server", WorkloadKind::Lease, "lease", true),
+        ("server", WorkloadKind::Job, "lease", true),
+        ("job", WorkloadKind::Lease, "job", false),
+        ("job", WorkloadKind::Job, "job", false),
+        ("both", WorkloadKind::Lease, "lease", true),
+        ("both", WorkloadKind::Job, "job", false),
+    ] {
+        let launched = launch(&runtimes, &slot(runtime, "m", &[], &[]).of_kind(asked)).unwrap();
+        let expected = if kind == "job" { WorkloadKind::Job } else { WorkloadKind::Lease };
+        assert_eq!(launched.kind, expected, "{runtime} asked for {asked:?}");
+        assert_eq!(env(&launched, "BERTH_SLOT_KIND"), Some(kind), "{runtime} asked for {asked:?}");
+        assert_eq!(launched.endpoint.is_some(), answers, "{runtime} asked for {asked:?}");
+        // How a job is told to have begun stands in a runtime for jobs; one for both describes its servers.
+        assert_eq!(launched.ready.is_some(), answers || runtime == "job", "{runtime} asked for {asked:?}");
+    }
 }

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::{Agent, PATIENCE, is_alive, look, read_when_there, stop, through_the_door, until};
-use berth_domain::{BootId, FailureReason};
+use berth_domain::{BootId, FailureReason, RuntimeKind, WorkloadKind};
 use berth_runner::process::{
-    Adoption, Death, Exit, Liveness, OnAgentExit, Process, ProcessId, ProcessTable, SpawnError, SpawnOptions, Spawner,
-    classify, marked,
+    Adoption, Carrier, Death, Exit, ExitFile, ExitNote, Liveness, OnAgentExit, Process, ProcessId, ProcessTable,
+    SpawnError, SpawnOptions, Spawner, carriers, classify, is_legible, marked,
 };
-use berth_runner::runtime::{Launch, RuntimeConfig, RuntimeKind};
+use berth_runner::runtime::{Launch, RuntimeConfig};
 
 /// The list that the kernel shows of a process: its arguments or its environment, as it was started.
 fn list(pid: u32, file: &str) -> Vec<String> {
@@ -247,10 +247,94 @@ fn n3_how_a_job_ended_is_known_though_its_agent_was_gone() {
     assert!(matches!(Process::adopt(id, Some(exit_file)).unwrap(), Adoption::Gone(Exit::Code(5))));
 }
 
+fn job() -> RuntimeConfig {
+    RuntimeConfig { kind: Some(RuntimeKind::Job), ..RuntimeConfig::default() }
+}
+
 #[test]
 fn a_job_that_a_signal_ended_says_so_through_its_keeper() {
     let agent = Agent::with_sessions();
-    let config = RuntimeConfig { kind: Some(RuntimeKind::Job), ..RuntimeConfig::default() };
-    let slot = agent.start_launch(agent.launch(&config, &["sh", "-c", "kill -KILL $$"], &[]));
+    let slot = agent.start_launch(agent.launch(&job(), &["sh", "-c", "kill -KILL $$"], &[]));
     assert_eq!(slot.exit(), Exit::Signal(9));
+}
+
+#[test]
+fn n3_a_job_that_could_not_be_run_is_told_from_one_that_ended_with_that_code() {
+    for on_agent_exit in [OnAgentExit::Keep, OnAgentExit::Kill] {
+        let agent = Agent::new(SpawnOptions { on_agent_exit, ..through_the_door() });
+        let absent = agent.start_launch(agent.launch(&job(), &["/nowhere/at/all"], &[]));
+        assert_eq!(absent.exit(), Exit::NotRun, "{on_agent_exit:?}");
+        let death = Death { exit: absent.exit(), log: &[], oom_kills: 0 };
+        assert_eq!(classify(&death), FailureReason::BadBinary);
+        let ended = agent.start_launch(agent.launch(&job(), &["sh", "-c", "exit 127"], &[]));
+        assert_eq!(ended.exit(), Exit::Code(127), "{on_agent_exit:?}");
+    }
+}
+
+#[test]
+fn n3_that_a_job_was_started_is_noted_before_it_is_and_it_is_not_started_twice() {
+    for on_agent_exit in [OnAgentExit::Keep, OnAgentExit::Kill] {
+        let agent = Agent::new(SpawnOptions { on_agent_exit, ..through_the_door() });
+        let ran = agent.path("ran");
+        let script = "echo x >> \"$1\"; echo READY; while :; do sleep 0.05; done";
+        let launch = agent.launch(&job(), &["sh", "-c", script, "sh", "{args}"], &[ran.to_str().unwrap()]);
+        let slot = agent.start_launch(launch.clone());
+        slot.says("READY");
+        let exit_file = ExitFile::at(slot.log.exit_file());
+        assert_eq!(exit_file.read(), Some(ExitNote::Started), "{on_agent_exit:?}");
+        stop(slot.tree(), 5_000);
+        // An agent that does not know of it tries to start it once more.
+        let again = agent.start_launch(launch);
+        assert_eq!(again.exit(), Exit::Code(125), "{on_agent_exit:?}");
+        again.says("the job is not started");
+        assert_eq!(read_when_there(&ran), "x\n", "{on_agent_exit:?}: it ran once");
+        assert_eq!(exit_file.read(), Some(ExitNote::Started), "{on_agent_exit:?}: nothing was written over");
+    }
+}
+
+#[test]
+fn n3_how_a_job_ended_is_read_through_its_keeper_though_the_file_was_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (id, runner, exit_file, _) = run_first_agent(dir.path(), "job");
+    let table = ProcessTable::read().unwrap();
+    let mark = marked(&table, &runner).unwrap().into_keys().next().unwrap();
+    // The record, the logs and the exit file are gone; the mark says what it is, and who its keeper is.
+    std::fs::remove_dir_all(exit_file.parent().unwrap()).unwrap();
+    let found = carriers(&table, &runner, mark.slot).unwrap();
+    let expected = Carrier { generation: mark.generation, process: id.clone(), kind: Some(WorkloadKind::Job) };
+    assert_eq!(found, [expected], "the keeper, and not the program below it");
+    let Adoption::Alive(process) = Process::adopt(id, Some(exit_file)).unwrap() else { panic!("it is gone") };
+    std::fs::write(dir.path().join("go"), "").unwrap();
+    until("the end of the job", || process.poll_exit().is_some());
+    assert_eq!(process.poll_exit(), Some(Exit::Code(5)));
+}
+
+#[test]
+fn every_start_of_a_slot_is_found_by_its_mark_the_newest_first() {
+    let agent = Agent::with_sessions();
+    let older = agent.sh("echo READY; exec sleep 1000", &[]);
+    older.says("READY");
+    let mut launch = older.launch.clone();
+    launch.generation = berth_domain::Generation::new(7);
+    launch.env.insert("BERTH_SLOT_GENERATION".into(), "7".into());
+    let newer = agent.start_launch(launch);
+    newer.says("READY");
+    let table = ProcessTable::read().unwrap();
+    let found = carriers(&table, &agent.runner, older.launch.slot).unwrap();
+    let found: Vec<_> =
+        found.iter().map(|carrier| (carrier.generation.get(), carrier.process.pid, carrier.kind)).collect();
+    let kind = Some(WorkloadKind::Lease);
+    assert_eq!(found, [(7, newer.process.id().pid, kind), (1, older.process.id().pid, kind)]);
+    let another = berth_domain::RunnerId::new("another-runner").unwrap();
+    assert_eq!(carriers(&table, &another, older.launch.slot).unwrap(), []);
+}
+
+#[test]
+fn a_process_that_wrote_over_its_environment_says_nothing_of_whose_it_is() {
+    let agent = Agent::with_sessions();
+    let plain = agent.sh("echo READY; exec sleep 1000", &[]);
+    plain.says("READY");
+    assert!(is_legible(plain.process.id().pid).unwrap());
+    let bare = agent.sh("echo READY; exec env -i sleep 1000", &[]);
+    until("it has no environment", || !is_legible(bare.process.id().pid).unwrap());
 }

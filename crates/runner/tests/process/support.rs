@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use berth_domain::{
-    Arg, Bytes, DesiredAction, DesiredSlot, Generation, Millicores, ModelName, RunnerId, RuntimeName, SlotId,
+    Arg, Bytes, Generation, Millicores, ModelName, RunSpec, RunnerId, RuntimeName, SlotId, WorkloadKind,
 };
 use berth_runner::process::{
     Depth, LogDir, LogLimits, Process, ProcessId, ProcessTable, SlotLog, SlotMark, SpawnOptions, Spawner, Tree,
     trampoline,
 };
-use berth_runner::runtime::{Launch, Runtime, RuntimeConfig, Surroundings, render};
+use berth_runner::runtime::{Launch, Runtime, RuntimeConfig, StartRequest, Surroundings, render};
 
 /// Long enough for a busy machine; nothing waits that long if it works.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -103,18 +103,16 @@ impl Agent {
         };
         let command = Some(command.iter().map(braces).collect());
         let runtime = Runtime::new(&name, &RuntimeConfig { command, ..config.clone() }).unwrap();
-        let slot = DesiredSlot {
-            id: new_slot(),
-            generation: Generation::new(1),
-            action: DesiredAction::Run,
+        let spec = RunSpec {
             model: ModelName::new("some model").unwrap(),
             runtime: name,
+            kind: WorkloadKind::Lease,
             args: args.iter().map(|arg| Arg::new(arg).unwrap()).collect(),
-            gpus: Vec::new(),
             cpu_millicores: Millicores::ZERO,
             ram_bytes: Bytes::ZERO,
             concurrency: 1,
         };
+        let request = StartRequest { slot: new_slot(), generation: Generation::new(1), gpus: &[], spec: &spec };
         let environment = std::env::vars_os().collect();
         let around = Surroundings {
             runner: &self.runner,
@@ -124,7 +122,7 @@ impl Agent {
             totals: &BTreeMap::new(),
             environment: &environment,
         };
-        render(&runtime, &slot, &around).unwrap()
+        render(&runtime, request, &around).unwrap()
     }
 
     /// All that carry the mark of any slot of this test program.

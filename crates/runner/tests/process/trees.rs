@@ -180,7 +180,7 @@ fn n10_nobody_leaves_a_cgroup() {
     let slot = agent.sh("setsid env -i /bin/sh -c 'trap \"\" TERM; sleep 1000 & echo daemon $!; wait' &", &[]);
     let daemon = slot.number("daemon");
     assert_eq!(slot.exit(), Exit::Code(0));
-    let cgroup = agent.spawner.cgroup(&slot.launch).unwrap();
+    let cgroup = agent.spawner.cgroup(slot.launch.slot, slot.launch.generation).unwrap();
     let mut tree = Tree::new(slot.mark.clone(), Some(slot.process.id().clone()), Some(cgroup.clone()));
     assert!(look(&mut tree).contains(&daemon));
     assert!(cgroup.is_populated().unwrap());

@@ -2,7 +2,7 @@
 
 use berth_core::view::{DeviceView, HostView, RunnerView};
 use berth_core::{Admission, Balance, Liveness};
-use berth_domain::{Bytes, DesiredAction, Millicores};
+use berth_domain::{Bytes, DesiredAction, DesiredSlot, Millicores, RunnerId, SlotId};
 
 use super::Findings;
 use crate::format::expect::{DeviceExpect, Expect, HostExpect, RunnerExpect, Size};
@@ -132,11 +132,24 @@ fn check_runner(expected: &RunnerExpect, view: &RunnerView, slots: usize, found:
 
 fn check_desired(world: &World, expect: &Expect, found: &mut Findings) {
     for (runner, expected) in &expect.desired {
-        let line = |slot: berth_domain::DesiredSlot| match slot.action {
-            DesiredAction::Run => format!("run {}", slot.model),
-            DesiredAction::Stop => format!("stop {}", slot.model),
+        let model = |id| model_of(world, runner, id);
+        let line = |slot: DesiredSlot| match slot.action {
+            DesiredAction::Run(_) => Some(format!("run {}", model(slot.id))),
+            DesiredAction::Stop => Some(format!("stop {}", model(slot.id))),
+            DesiredAction::Account => None,
         };
-        let told = world.state.desired(runner).into_iter().map(line).collect();
+        let told = world.state.desired(runner).into_iter().filter_map(line).collect();
         found.set(format!("desired of {runner}"), Some(expected), told);
     }
+    for (runner, expected) in &expect.accounts {
+        let asked = world.state.desired(runner).into_iter().filter(|slot| slot.action == DesiredAction::Account);
+        let models = asked.map(|slot| model_of(world, runner, slot.id)).collect();
+        found.set(format!("slots that {runner} is asked about"), Some(expected), models);
+    }
+}
+
+fn model_of(world: &World, runner: &RunnerId, slot: SlotId) -> String {
+    let views = world.state.slots();
+    let view = views.into_iter().find(|view| view.id == slot && view.runner == *runner);
+    view.and_then(|view| view.model).map_or_else(|| "unknown".to_owned(), |model| model.to_string())
 }

@@ -58,6 +58,8 @@ pub(crate) struct Expect {
     pub(crate) evictions: Option<u64>,
     /// What each runner is asked: `"run MODEL"` and `"stop MODEL"`, all of it.
     pub(crate) desired: BTreeMap<RunnerId, Vec<String>>,
+    /// Models of slots that each runner is asked to account for, all of them.
+    pub(crate) accounts: BTreeMap<RunnerId, Vec<String>>,
     pub(crate) decision: Option<ReportExpect>,
     pub(crate) explain: Option<ReportExpect>,
     pub(crate) fit: Option<ReportExpect>,

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 pub(crate) use model::ModelText;
-pub(crate) use runner::{GpuText, Mode, RunnerText};
+pub(crate) use runner::{GpuText, Mode, RunnerText, RuntimesText};
 pub(crate) use step::{
     Exit, Fail, Gone, GpuChange, Register, Report, SlotChange, SlotWord, StepText, StrayText, Submit, Verb,
 };
@@ -61,10 +61,12 @@ settings! {
     suspect_after: Span,
     lost_after: Span,
     age_limit: Span,
+    backfill_after: Span,
     queue_limit: usize,
     start_deadline: Span,
     stall_after: Span,
     attempts: u32,
+    forgive_after: Span,
     backoff: Span,
     backoff_limit: Span,
     pause_after: Span,

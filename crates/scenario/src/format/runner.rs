@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use berth_domain::{
-    BootId, Bytes, DeviceUuid, GpuHealth, GpuName, LabelKey, LabelValue, MachineId, PoolName, RunnerId, RuntimeName,
+    BootId, Bytes, DeviceUuid, GpuHealth, GpuName, LabelKey, LabelValue, MachineId, PoolName, RunnerId, RuntimeKind,
+    RuntimeName,
 };
 use serde::{Deserialize, Deserializer};
 
@@ -32,7 +33,7 @@ pub(crate) struct RunnerText {
     pub(crate) pool: PoolName,
     #[serde(default)]
     pub(crate) labels: BTreeMap<LabelKey, LabelValue>,
-    pub(crate) runtimes: Option<Vec<RuntimeName>>,
+    pub(crate) runtimes: Option<RuntimesText>,
     #[serde(default = "many_cores")]
     pub(crate) cpu_millicores: u64,
     #[serde(default = "much_ram")]
@@ -52,6 +53,34 @@ pub(crate) struct RunnerText {
     /// It registers before the first step.
     #[serde(default = "yes")]
     pub(crate) registered: bool,
+}
+
+/// What a runner can start: names, or tables that say what each is for. A name alone serves leases and jobs.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct RuntimesText(Vec<RuntimeText>);
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged, expecting = "a runtime's name, or { name = ..., kind = \"server\" | \"job\" | \"both\" }")]
+enum RuntimeText {
+    Name(RuntimeName),
+    Kind(RuntimeTable),
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuntimeTable {
+    name: RuntimeName,
+    kind: RuntimeKind,
+}
+
+impl RuntimesText {
+    pub(crate) fn kinds(&self) -> BTreeMap<RuntimeName, RuntimeKind> {
+        let kind = |text: &RuntimeText| match text {
+            RuntimeText::Name(name) => (name.clone(), RuntimeKind::Both),
+            RuntimeText::Kind(table) => (table.name.clone(), table.kind),
+        };
+        self.0.iter().map(kind).collect()
+    }
 }
 
 fn first_boot() -> BootId {

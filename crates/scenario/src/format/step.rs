@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use berth_domain::{
     BootId, Bytes, DeviceUuid, FailureReason, GpuHealth, GpuName, IdempotencyKey, LabelKey, LabelValue, ModelName,
-    PoolName, ReasonText, RunnerId, RuntimeName, Span, TenantName, WorkloadKind,
+    PoolName, ReasonText, RunnerId, SlotEnd, Span, TenantName, WorkloadKind,
 };
 use serde::{Deserialize, Deserializer};
 
 use super::ModelText;
 use super::expect::Expect;
+use super::runner::RuntimesText;
 use super::shorthand::{FromText, Many, text_or_table};
 
 macro_rules! verbs {
@@ -81,6 +82,14 @@ verbs! {
     "expect" expect: Box<Expect> => Expect,
 }
 
+impl StepText {
+    /// Whether the step says when leases are renewed, or when they expire.
+    pub(crate) fn speaks_of_renewal(&self) -> bool {
+        let says = |submit: &Submit| submit.renews.is_some() || submit.ttl.is_some();
+        self.heartbeat.is_some() || self.submit.as_ref().is_some_and(says)
+    }
+}
+
 /// A table, some of whose forms are a text.
 macro_rules! short {
     ($(#[$doc:meta])* $name:ident, $table:ident, $expected:literal, $key:ident: $kind:ty,
@@ -133,9 +142,10 @@ short! {
         ttl: Option<Span>,
         queue_timeout: Option<Span>,
         restart_on_lost: bool,
+        max_run: Option<Span>,
         key: Option<IdempotencyKey>,
         same_as: Option<String>,
-        renews: bool,
+        renews: Option<bool>,
     }
 }
 
@@ -168,7 +178,7 @@ short! {
         strays: Vec<StrayText>,
         pool: Option<PoolName>,
         labels: Option<BTreeMap<LabelKey, LabelValue>>,
-        runtimes: Option<Vec<RuntimeName>>,
+        runtimes: Option<RuntimesText>,
         cpu_millicores: Option<u64>,
         ram: Option<Bytes>,
         incarnation: Option<u64>,
@@ -199,6 +209,19 @@ short! {
         driver_clear: Option<bool>,
         leaves: BTreeMap<DeviceUuid, Bytes>,
         generation: Option<u32>,
+        reason: Option<FailureReason>,
+        code: Option<i32>,
+    }
+}
+
+impl Gone {
+    /// How it came to its end, in the same word.
+    pub(crate) fn end(&self) -> SlotEnd {
+        match (self.code, self.reason) {
+            (Some(code), _) => SlotEnd::Exited(code),
+            (None, Some(why)) => SlotEnd::Failed(why),
+            (None, None) => SlotEnd::Asked,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use axum::http::StatusCode;
 use berth_core::{Answer, Command, Refusal};
 use berth_domain::{DesiredSlot, DeviceUuid, Incarnation, Revision, RunnerId};
 use berth_wire as wire;
@@ -10,7 +11,7 @@ use berth_wire::{DesiredQuery, ReportRequest};
 use tokio::time::Instant;
 
 use super::App;
-use super::body::{Json, LargeJson, Named, Query};
+use super::body::{Json, LargeBody, Named, Query};
 use super::problem::Failure;
 use crate::clock;
 use crate::requests::Due;
@@ -29,8 +30,10 @@ use crate::writer::{Moment, Unavailable};
 pub(super) async fn report(
     State(app): State<App>,
     Named(runner): Named<RunnerId>,
-    LargeJson(request): LargeJson<ReportRequest>,
+    LargeBody(body): LargeBody,
 ) -> Result<Json<wire::ReportAnswer>, Failure> {
+    check_protocol(&runner, &body)?;
+    let request: ReportRequest = wire::body::read(&body)?;
     let aside = Arc::new(aside(&request));
     let report = Arc::new(request.into_report(runner.clone())?);
     let command = Command::Report(Box::new((*report).clone()));
@@ -39,7 +42,32 @@ pub(super) async fn report(
     let Answer::Reported { incarnation } = answer? else { return Err(Unavailable::Stopping.into()) };
     app.views.note_report(runner, LastReport { received: clock::now(), report, aside });
     let cluster_id = app.views.cluster().ok_or(Unavailable::Stopping)?;
-    Ok(Json(wire::ReportAnswer { cluster_id, epoch: app.views.epoch(), revision, incarnation }))
+    let (epoch, protocol) = (app.views.epoch(), wire::PROTOCOL);
+    Ok(Json(wire::ReportAnswer { cluster_id, epoch, revision, protocol, incarnation }))
+}
+
+/// Refuses what an agent of another protocol says, before it is read any further: the two could misunderstand each
+/// other, and nothing that runs may be stopped for that.
+fn check_protocol(runner: &RunnerId, report: &[u8]) -> Result<(), Failure> {
+    #[derive(serde::Deserialize)]
+    struct Spoken {
+        protocol: Option<u64>,
+        #[serde(default)]
+        version: String,
+    }
+    let Ok(Spoken { protocol: Some(spoken), version }) = serde_json::from_slice(report) else { return Ok(()) };
+    let own = u64::from(wire::PROTOCOL);
+    if spoken == own {
+        return Ok(());
+    }
+    let older = if spoken < own { "the agent" } else { "the server" };
+    let detail = format!(
+        "the agent of runner {runner} (version {version:?}) speaks protocol {spoken}, this server ({}) protocol {own}: \
+         upgrade {older}. Nothing is started or stopped there until then",
+        env!("CARGO_PKG_VERSION")
+    );
+    tracing::warn!(%runner, spoken, own, "{detail}");
+    Err(Failure::new(StatusCode::CONFLICT, "protocol_mismatch", detail))
 }
 
 /// What is shown to people and decides nothing.
@@ -128,6 +156,7 @@ impl Poll {
             cluster_id,
             epoch: app.views.epoch(),
             revision: wish.revision,
+            protocol: wire::PROTOCOL,
             slots: wish.slots.into_iter().map(Into::into).collect(),
             requests: app.requests.hand_out(&self.runner),
         }))

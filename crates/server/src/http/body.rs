@@ -39,25 +39,30 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
     }
 }
 
-/// A report of an agent: it may be larger than what people and gateways send.
-#[derive(Clone, Copy, Debug)]
-pub struct LargeJson<T>(pub T);
+/// A report of an agent, as it came: it may be larger than what people and gateways send.
+#[derive(Clone, Debug)]
+pub(super) struct LargeBody(pub(super) axum::body::Bytes);
 
-impl<T: DeserializeOwned> FromRequest<App> for LargeJson<T> {
+impl FromRequest<App> for LargeBody {
     type Rejection = Failure;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Failure> {
         let limit = usize::try_from(app.limits.report.get()).unwrap_or(usize::MAX);
-        read(request, limit, app).await.map(Self)
+        receive(request, limit, app).await.map(Self)
     }
 }
 
 async fn read<T: DeserializeOwned>(request: Request, limit: usize, app: &App) -> Result<T, Failure> {
+    Ok(body::read(&receive(request, limit, app).await?)?)
+}
+
+/// Receives a body that says that it is JSON, within its limits of size and time.
+async fn receive(request: Request, limit: usize, app: &App) -> Result<axum::body::Bytes, Failure> {
     check_media_type(request.headers())?;
     let patience = Duration::from_millis(app.limits.body_timeout.millis());
     let collected = tokio::time::timeout(patience, collect(request.into_body(), limit)).await;
     let late = |_| Failure::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body did not arrive in time");
-    Ok(body::read(&collected.map_err(late)??)?)
+    collected.map_err(late)?
 }
 
 async fn collect(body: Body, limit: usize) -> Result<axum::body::Bytes, Failure> {

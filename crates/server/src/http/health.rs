@@ -64,5 +64,6 @@ pub(super) async fn version(State(app): State<App>) -> Json<wire::Version> {
         api: "v1".into(),
         cluster_id: app.views.cluster(),
         epoch: app.views.epoch(),
+        protocol: wire::PROTOCOL,
     })
 }

@@ -1,10 +1,10 @@
 //! Events in words.
 
-use berth_core::Event;
+use berth_core::{Event, ReservedFor, ReservedPlace};
 use berth_domain::{Bytes, DeviceUuid, GpuCount, ModelName, RunnerId, SlotId, WorkloadId};
 use berth_wire as wire;
 
-use super::reason::{cause, failure, stop_reason, wait_reason};
+use super::reason::{cause, failure, stop_reason, unknown_reason, wait_reason};
 use crate::views::stream::Happened;
 
 /// Whom an event is about, and what it says.
@@ -147,8 +147,8 @@ fn tell_device(event: &Event) -> Option<(&'static str, Told)> {
         Event::DeviceDetached { runner, uuid } => {
             ("device_detached", of(runner, uuid, format!("runner {runner} no longer lists {uuid}")))
         }
-        Event::DeviceHealthChanged { uuid, health } => {
-            ("device_health_changed", about(uuid, format!("{uuid} is {}", word(health))))
+        Event::DeviceHealthChanged { runner, uuid, health } => {
+            ("device_health_changed", of(runner, uuid, format!("runner {runner} says that {uuid} is {}", word(health))))
         }
         Event::DeviceCordoned { uuid } => ("device_cordoned", about(uuid, format!("{uuid} takes nothing new"))),
         Event::DeviceUncordoned { uuid } => ("device_uncordoned", about(uuid, format!("{uuid} takes work again"))),
@@ -202,9 +202,13 @@ fn tell_slot(event: &Event) -> Option<(&'static str, Told)> {
         Event::StopStalled { slot } => {
             ("stop_stalled", about(slot, "its stop takes too long; its memory stays charged".into()))
         }
-        Event::SlotFailed { slot, why } => ("slot_failed", about(slot, format!("it failed: {}", failure(*why)))),
-        Event::SlotUnknown { slot } => {
-            ("slot_unknown", about(slot, "nobody knows whether it runs; its memory stays charged".into()))
+        Event::SlotFailed { slot, why, .. } => ("slot_failed", about(slot, format!("it failed: {}", failure(*why)))),
+        Event::SlotUnknown { slot, why } => {
+            let why = unknown_reason(why).text;
+            ("slot_unknown", about(slot, format!("nobody knows whether it runs; its memory stays charged: {why}")))
+        }
+        Event::SlotRefused { slot, .. } => {
+            ("slot_refused", about(slot, "its agent found too little free memory and started nothing".into()))
         }
         Event::SlotReturned { slot, .. } => ("slot_returned", about(slot, "it was never gone".into())),
         Event::SlotRestarted { slot, generation } => {
@@ -242,6 +246,27 @@ fn tell_slot(event: &Event) -> Option<(&'static str, Told)> {
     })
 }
 
+fn about_owner(owner: &ReservedFor) -> Told {
+    match owner {
+        ReservedFor::Workload(workload) => Told { workload: Some(*workload), ..Told::default() },
+        ReservedFor::Replica(model) => Told { model: Some(model.clone()), ..Told::default() },
+    }
+}
+
+fn tell_reserved(place: &ReservedPlace) -> Told {
+    let ReservedPlace { runner, devices, cpu, ram, .. } = place;
+    let mut kept = vec![format!("{} GPUs", devices.len())];
+    if cpu.get() > 0 {
+        kept.push(format!("{cpu} CPU"));
+    }
+    if !ram.is_zero() {
+        kept.push(format!("{ram} RAM"));
+    }
+    let backfill = if place.backfill { "; work that can leave in time may use them meanwhile" } else { "" };
+    let text = format!("{} of runner {runner} are kept free for it{backfill}", kept.join(", "));
+    Told { runner: Some(runner.clone()), device: devices.first().cloned(), text, ..about_owner(&place.owner) }
+}
+
 fn tell_workload(event: &Event) -> Option<(&'static str, Told)> {
     let about = |workload: &WorkloadId, text: String| Told { workload: Some(*workload), text, ..Told::default() };
     Some(match event {
@@ -269,15 +294,13 @@ fn tell_workload(event: &Event) -> Option<(&'static str, Told)> {
         Event::WorkloadForgotten { workload } => {
             ("workload_forgotten", about(workload, "it is no longer remembered".into()))
         }
-        Event::Reserved { workload, runner, devices } => {
-            let told = Told {
-                runner: Some(runner.clone()),
-                ..about(workload, format!("{} GPUs of runner {runner} are kept for it", devices.len()))
-            };
-            ("reserved", told)
+        Event::WorkloadUnblocked { workload } => {
+            ("workload_unblocked", about(workload, "the runner of its last start is lost: both may run".into()))
         }
-        Event::ReservationEnded { workload } => {
-            ("reservation_ended", about(workload, "nothing is kept for it any more".into()))
+        Event::Reserved(place) => ("reserved", tell_reserved(place)),
+        Event::ReservationEnded { owner } => {
+            let told = Told { text: "nothing is kept free for it any more".into(), ..about_owner(owner) };
+            ("reservation_ended", told)
         }
         _ => return None,
     })

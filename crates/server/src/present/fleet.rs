@@ -1,13 +1,14 @@
 //! Runners, devices, hosts and slots.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use berth_core::view::{DeviceView, HostView, RunnerView, SlotView};
 use berth_core::{Admission, Liveness, Phase};
-use berth_domain::{DeviceUuid, GpuReport, ReportedState, RunnerReport, SlotId, SlotReport, Timestamp};
+use berth_domain::{DeviceUuid, GpuReport, RunnerReport, RuntimeName, SlotId, SlotReport, Timestamp};
 use berth_wire as wire;
 
-use super::reason::failure;
+use super::reason::{failure, unknown_reason};
 use super::{cpu, memory, phase, stop_reason};
 use crate::views::LastReport;
 
@@ -42,7 +43,7 @@ pub fn slot(view: &SlotView, device: impl Fn(&DeviceUuid) -> Option<Arc<DeviceVi
         concurrency: view.concurrency,
         created: wire::Time(view.created),
         idle_since: view.idle_since.map(wire::Time),
-        reason: view.stop_reason.map(stop_reason).or(failed),
+        reason: view.unknown.as_ref().map(unknown_reason).or(view.stop_reason.map(stop_reason)).or(failed),
         stalled: view.stalled,
     }
 }
@@ -104,7 +105,8 @@ pub fn runner(view: &RunnerView, slots: Vec<SlotId>) -> wire::Runner {
         admission,
         pool: traits.map_or_else(berth_domain::PoolName::default_pool, |traits| traits.pool.clone()),
         labels: traits.map(|traits| traits.labels.clone()).unwrap_or_default(),
-        runtimes: traits.map(|traits| traits.runtimes.clone()).unwrap_or_default(),
+        runtimes: traits.map(|traits| traits.runtimes.keys().cloned().collect()).unwrap_or_default(),
+        runtime_kinds: traits.map(|traits| runtime_kinds(&traits.runtimes)).unwrap_or_default(),
         version: traits.map(|traits| traits.version.to_string()).unwrap_or_default(),
         address: traits.map(|traits| traits.address.to_string()).unwrap_or_default(),
         host: traits.map(|traits| traits.host.into()).unwrap_or_default(),
@@ -182,44 +184,13 @@ fn status_gpu(view: &RunnerView, last: &LastReport, gpu: &GpuReport, ledger: Opt
     }
 }
 
+/// A slot as its agent said it: the same words go out as came in.
 fn reported_slot(slot: &SlotReport, last: &LastReport) -> wire::ReportedSlot {
-    use wire::ReportedSlotState as State;
-    let (state, exit_code, reason, evidence) = match &slot.state {
-        ReportedState::Starting => (State::Starting, None, None, None),
-        ReportedState::Ready => (State::Ready, None, None, None),
-        ReportedState::Stopping => (State::Stopping, None, None, None),
-        ReportedState::Failed(why) => (State::Failed, None, Some(why.code().to_owned()), None),
-        ReportedState::Exited { code } => (State::Exited, Some(*code), None, None),
-        ReportedState::Refused => (State::Refused, None, None, None),
-        ReportedState::Gone(seen) => {
-            let seen = wire::ReportedEvidence { tree_gone: seen.tree_gone, driver_clear: seen.driver_clear };
-            (State::Gone, None, None, Some(seen))
-        }
-    };
-    wire::ReportedSlot {
-        id: slot.id,
-        generation: slot.generation,
-        model: slot.model.clone(),
-        state,
-        endpoint: slot.endpoint.clone(),
-        pid: last.aside.pids.get(&slot.id).copied(),
-        claims: slot
-            .claims
-            .iter()
-            .map(|claim| wire::ReportedClaim { uuid: claim.uuid.to_string(), bytes: claim.bytes })
-            .collect(),
-        memory: slot
-            .memory
-            .iter()
-            .map(|memory| wire::ReportedMemory {
-                uuid: memory.uuid.to_string(),
-                used_bytes: memory.used,
-                peak_bytes: memory.peak,
-            })
-            .collect(),
-        exit_code,
-        reason,
-        detail: None,
-        evidence,
-    }
+    wire::ReportedSlot { pid: last.aside.pids.get(&slot.id).copied(), ..wire::ReportedSlot::from(slot.clone()) }
+}
+
+fn runtime_kinds(
+    runtimes: &BTreeMap<RuntimeName, berth_domain::RuntimeKind>,
+) -> BTreeMap<RuntimeName, wire::RuntimeKind> {
+    runtimes.iter().map(|(name, kind)| (name.clone(), (*kind).into())).collect()
 }

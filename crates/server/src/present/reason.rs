@@ -1,6 +1,6 @@
 //! Reasons in words.
 
-use berth_core::{Cause, StopReason, Unplaceable, WaitReason};
+use berth_core::{Cause, StopReason, UnknownReason, Unplaceable, WaitReason};
 use berth_domain::FailureReason;
 use berth_wire::Reason;
 
@@ -19,6 +19,7 @@ pub fn wait_reason(why: WaitReason) -> Reason {
         }
         WaitReason::HostFull => "too little CPU or RAM is free on the machines",
         WaitReason::NoLongerFits => "no runner that is left could hold it",
+        WaitReason::OldCopy => "its last start failed and is not proven gone yet; a job never has two copies",
     };
     Reason::new(why.code(), text)
 }
@@ -42,6 +43,7 @@ pub fn cause(cause: Cause) -> Reason {
         Cause::JobExited(code) => format!("its process exited with code {code}"),
         Cause::ModelDeleted => "its model was removed from the catalogue".to_owned(),
         Cause::Unplaceable(why) => format!("its model changed: {}", unplaceable(why)),
+        Cause::MaxRun => "it ran for as long as its max_run allows".to_owned(),
     };
     Reason::new(cause.code(), text)
 }
@@ -59,6 +61,20 @@ pub fn stop_reason(why: StopReason) -> Reason {
         StopReason::Reserved => "its devices are kept for the oldest waiting work",
         StopReason::Abandoned => "it was given up",
         StopReason::Surplus => "its model has more slots than it may have",
+        StopReason::MaxRun => "its job ran for as long as its max_run allows",
+    };
+    Reason::new(why.code(), text)
+}
+
+/// Why nobody can say whether a slot exists.
+#[must_use]
+pub(super) fn unknown_reason(why: &UnknownReason) -> Reason {
+    let text = match why {
+        UnknownReason::RunnerLost => "its runner was lost; it is asked about the slot when it is back".to_owned(),
+        UnknownReason::RunnerForgotten => "its runner was forgotten, but another runner has the same GPU".to_owned(),
+        UnknownReason::NotMentioned => "its agent no longer mentions it, and is asked to account for it".to_owned(),
+        UnknownReason::OtherCluster => "its agent belongs to another cluster".to_owned(),
+        UnknownReason::CannotTell(why) => format!("its agent looked for it and cannot tell: {why}"),
     };
     Reason::new(why.code(), text)
 }
@@ -85,5 +101,7 @@ pub(super) fn unplaceable(why: Unplaceable) -> &'static str {
         Unplaceable::UnknownMemory => "nobody said how much memory it needs",
         Unplaceable::NoMatchingRunner => "no runner has its pool, labels, GPU names or UUIDs",
         Unplaceable::RuntimeMissing => "runners match, but none has its runtime",
+        Unplaceable::RuntimeNotForJobs => "every runner that has its runtime says that it is not for jobs",
+        Unplaceable::RuntimeOnlyForJobs => "every runner that has its runtime says that it is for jobs only",
     }
 }

@@ -31,6 +31,7 @@ pub fn workload(view: &WorkloadView, revision: Revision, slot: Option<&SlotView>
         created: wire::Time(view.created),
         revision,
         reserved_gpus: view.reserved.clone(),
+        may_run_twice: view.may_run_twice,
     }
 }
 
@@ -57,7 +58,7 @@ pub fn queue_entry(view: &WorkloadView, position: usize, now: Timestamp) -> wire
 pub fn demand(view: &DemandView, now: Timestamp) -> wire::Demand {
     let bytes = |memory: &GpuMemory| match memory {
         GpuMemory::Bytes(bytes) => Some(*bytes),
-        GpuMemory::Fraction(_) | GpuMemory::Whole => None,
+        GpuMemory::Fraction(_) | GpuMemory::Whole(_) => None,
     };
     let needs = view.counts.iter().map(|(count, ranks)| wire::DemandNeed {
         gpu_count: *count,

@@ -44,7 +44,7 @@ pub(crate) type Map<K, V> = dashmap::DashMap<K, V, foldhash::fast::RandomState>;
 pub struct WorkloadRow {
     /// As it is.
     pub view: Arc<WorkloadView>,
-    /// The revision of its last change, as far as this start of the server knows.
+    /// The revision of its last change.
     pub revision: Revision,
 }
 

@@ -24,7 +24,7 @@ impl Views {
             self.put_slot(slot, view);
         }
         for (id, view) in workloads {
-            self.put_workload(id, view, revision);
+            self.put_workload(id, view);
         }
         let (decisions, events) = self.note_outcomes(outcomes, durations);
         self.epoch.store(state.epoch().get(), Ordering::Release);
@@ -56,10 +56,11 @@ impl Views {
         self.publishing.fetch_add(1, Ordering::AcqRel);
     }
 
-    fn put_workload(&self, id: WorkloadId, view: Option<Arc<WorkloadView>>, revision: Revision) {
+    fn put_workload(&self, id: WorkloadId, view: Option<Arc<WorkloadView>>) {
         let before = match view {
             Some(view) => {
                 self.tally.workload(view.state, 1);
+                let revision = view.revision;
                 self.workloads.insert(id, WorkloadRow { view, revision })
             }
             None => self.workloads.remove(&id).map(|(_, row)| row),

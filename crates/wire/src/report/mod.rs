@@ -21,6 +21,9 @@ pub use telemetry::{Closeness, ComputeMode, GpuLink, GpuTelemetry};
 /// One report of one agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReportRequest {
+    /// The protocol that the agent speaks: see [`crate::PROTOCOL`]. An agent that speaks another one is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<u32>,
     /// Which start of the agent, as the server numbered it; absent to register.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Incarnation>)]
@@ -59,6 +62,10 @@ pub struct ReportRequest {
     #[serde(default)]
     #[schema(value_type = Vec<schema::RuntimeName>)]
     pub runtimes: Vec<RuntimeName>,
+    /// What each runtime is for; one that is not listed takes leases and jobs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, RuntimeKind>)]
+    pub runtime_kinds: BTreeMap<RuntimeName, RuntimeKind>,
     /// CPU and RAM that it may use.
     #[serde(default)]
     pub host: Host,
@@ -71,6 +78,40 @@ pub struct ReportRequest {
     /// The slots that it knows of.
     #[serde(default)]
     pub slots: Vec<ReportedSlot>,
+}
+
+/// What a runtime starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RuntimeKind {
+    /// It serves until it is told to end.
+    Server,
+    /// It ends by itself, and its exit code says how.
+    Job,
+    /// Servers and jobs, as each slot asks; also a word that this version does not know.
+    #[default]
+    #[serde(other)]
+    Both,
+}
+
+impl From<RuntimeKind> for berth_domain::RuntimeKind {
+    fn from(kind: RuntimeKind) -> Self {
+        match kind {
+            RuntimeKind::Both => Self::Both,
+            RuntimeKind::Server => Self::Server,
+            RuntimeKind::Job => Self::Job,
+        }
+    }
+}
+
+impl From<berth_domain::RuntimeKind> for RuntimeKind {
+    fn from(kind: berth_domain::RuntimeKind) -> Self {
+        match kind {
+            berth_domain::RuntimeKind::Both => Self::Both,
+            berth_domain::RuntimeKind::Server => Self::Server,
+            berth_domain::RuntimeKind::Job => Self::Job,
+        }
+    }
 }
 
 /// CPU and RAM.
@@ -199,14 +240,15 @@ pub struct ReportedSlot {
     /// What the driver saw it use; a device that is missing could not be attributed.
     #[serde(default)]
     pub memory: Vec<ReportedMemory>,
-    /// How its process ended; `exited` needs it.
+    /// How its process ended; `exited` needs it, and `gone` has it where a job ended by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// Why it failed, as a code; an unknown one counts as `crashed`.
+    /// Why it failed, as a code; an unknown one counts as `crashed`. For one that is gone also `asked` (the default) and
+    /// `no_trace`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "out_of_memory")]
     pub reason: Option<String>,
-    /// Why it failed, in the agent's words: shown, never interpreted.
+    /// Why it failed, or why nothing can be told of it, in the agent's words: shown, never interpreted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// What the agent saw, if it says that the slot is gone. Without it there is no proof.
@@ -232,6 +274,9 @@ pub enum ReportedSlotState {
     Refused,
     /// Its process is gone.
     Gone,
+    /// The agent cannot tell whether it exists; `detail` says why. Also a word that this version does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 /// A claim as the agent recorded it.
@@ -282,6 +327,9 @@ pub struct ReportAnswer {
     /// The revision at which the report was taken in: what is desired from there on knows of it.
     #[schema(value_type = schema::Revision)]
     pub revision: Revision,
+    /// The protocol that the server speaks: see [`crate::PROTOCOL`].
+    #[serde(default = "crate::oldest_protocol")]
+    pub protocol: u32,
     /// The agent's number, to be named from now on.
     #[schema(value_type = schema::Incarnation)]
     pub incarnation: Incarnation,

@@ -1,11 +1,13 @@
 //! A report on its way in: what was written becomes what the core takes.
 
+use std::collections::BTreeMap;
+
 use berth_domain::{
     DeviceUuid, Evidence, FailureReason, GpuReport, HostReport, ReasonText, ReportedState, RunnerId, RunnerReport,
-    SlotReport,
+    RuntimeName, SlotEnd, SlotReport,
 };
 
-use super::{ReportRequest, ReportedClaim, ReportedGpu, ReportedMemory, ReportedSlot, ReportedSlotState};
+use super::{ReportRequest, ReportedClaim, ReportedGpu, ReportedMemory, ReportedSlot, ReportedSlotState, RuntimeKind};
 use crate::Invalid;
 
 impl ReportRequest {
@@ -25,12 +27,20 @@ impl ReportRequest {
             address: words("address", &self.address)?,
             pool: self.pool,
             labels: self.labels,
-            runtimes: self.runtimes,
+            runtimes: runtimes(self.runtimes, &self.runtime_kinds),
             host: HostReport { cpu: self.host.cpu_millicores, ram: self.host.ram_bytes },
             gpus: gpus.collect::<Result<_, _>>()?,
             slots: slots.collect::<Result<_, _>>()?,
         })
     }
+}
+
+fn runtimes(
+    names: Vec<RuntimeName>,
+    kinds: &BTreeMap<RuntimeName, RuntimeKind>,
+) -> BTreeMap<RuntimeName, berth_domain::RuntimeKind> {
+    let kind = |name: &RuntimeName| kinds.get(name).copied().unwrap_or_default().into();
+    names.into_iter().map(|name| (name.clone(), kind(&name))).collect()
 }
 
 fn words(field: &str, text: &str) -> Result<ReasonText, Invalid> {
@@ -80,6 +90,16 @@ impl ReportedSlot {
         })
     }
 
+    /// How a slot that is gone came to its end.
+    fn end(&self) -> SlotEnd {
+        match (self.exit_code, self.reason.as_deref()) {
+            (Some(code), _) => SlotEnd::Exited(code),
+            (None, None | Some(ASKED)) => SlotEnd::Asked,
+            (None, Some(NO_TRACE)) => SlotEnd::NoTrace,
+            (None, why) => SlotEnd::Failed(failure(why)),
+        }
+    }
+
     fn reported_state(&self, path: &str) -> Result<ReportedState, Invalid> {
         Ok(match self.state {
             ReportedSlotState::Starting => ReportedState::Starting,
@@ -95,11 +115,19 @@ impl ReportedSlot {
             ReportedSlotState::Refused => ReportedState::Refused,
             ReportedSlotState::Gone => {
                 let seen = self.evidence.unwrap_or_default();
-                ReportedState::Gone(Evidence { tree_gone: seen.tree_gone, driver_clear: seen.driver_clear })
+                let evidence = Evidence { tree_gone: seen.tree_gone, driver_clear: seen.driver_clear };
+                ReportedState::Gone { why: self.end(), evidence }
+            }
+            ReportedSlotState::Unknown => {
+                let why = self.detail.as_deref().unwrap_or("the agent does not say why");
+                ReportedState::Unknown { why: words(&format!("{path}.detail"), why)? }
             }
         })
     }
 }
+
+const ASKED: &str = "asked";
+pub(super) const NO_TRACE: &str = "no_trace";
 
 fn failure(code: Option<&str>) -> FailureReason {
     use FailureReason as Why;

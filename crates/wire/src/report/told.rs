@@ -1,15 +1,19 @@
 //! A report on its way out: what an agent knows becomes what is written.
 
-use berth_domain::{GpuReport, ReportedState, RunnerReport, SlotReport};
+use std::collections::BTreeMap;
 
+use berth_domain::{GpuReport, ReportedState, RunnerReport, RuntimeName, SlotEnd, SlotReport};
+
+use super::taken::NO_TRACE;
 use super::{
     GpuTelemetry, ReportRequest, ReportedClaim, ReportedEvidence, ReportedGpu, ReportedMemory, ReportedSlot,
-    ReportedSlotState,
+    ReportedSlotState, RuntimeKind,
 };
 
 impl From<RunnerReport> for ReportRequest {
     fn from(report: RunnerReport) -> Self {
         Self {
+            protocol: Some(crate::PROTOCOL),
             incarnation: report.incarnation,
             cluster_id: report.cluster,
             machine_id: report.machine,
@@ -19,13 +23,20 @@ impl From<RunnerReport> for ReportRequest {
             address: report.address.to_string(),
             pool: report.pool,
             labels: report.labels,
-            runtimes: report.runtimes,
+            runtime_kinds: kinds(&report.runtimes),
+            runtimes: report.runtimes.into_keys().collect(),
             host: report.host.into(),
             gpus: report.gpus.into_iter().map(ReportedGpu::from).collect(),
             links: Vec::new(),
             slots: report.slots.into_iter().map(ReportedSlot::from).collect(),
         }
     }
+}
+
+fn kinds(runtimes: &BTreeMap<RuntimeName, berth_domain::RuntimeKind>) -> BTreeMap<RuntimeName, RuntimeKind> {
+    let is_said = |kind: &RuntimeKind| *kind != RuntimeKind::default();
+    let said = runtimes.iter().map(|(name, kind)| (name.clone(), RuntimeKind::from(*kind)));
+    said.filter(|(_, kind)| is_said(kind)).collect()
 }
 
 impl From<GpuReport> for ReportedGpu {
@@ -47,7 +58,7 @@ impl From<GpuReport> for ReportedGpu {
 
 impl From<SlotReport> for ReportedSlot {
     fn from(slot: SlotReport) -> Self {
-        let (mut exit_code, mut reason, mut evidence) = (None, None, None);
+        let (mut exit_code, mut reason, mut detail, mut evidence) = (None, None, None, None);
         let state = match slot.state {
             ReportedState::Starting => ReportedSlotState::Starting,
             ReportedState::Ready => ReportedSlotState::Ready,
@@ -61,9 +72,19 @@ impl From<SlotReport> for ReportedSlot {
                 ReportedSlotState::Exited
             }
             ReportedState::Refused => ReportedSlotState::Refused,
-            ReportedState::Gone(seen) => {
+            ReportedState::Gone { why, evidence: seen } => {
+                match why {
+                    SlotEnd::Asked => {}
+                    SlotEnd::Failed(why) => reason = Some(why.code().to_owned()),
+                    SlotEnd::Exited(code) => exit_code = Some(code),
+                    SlotEnd::NoTrace => reason = Some(NO_TRACE.to_owned()),
+                }
                 evidence = Some(ReportedEvidence { tree_gone: seen.tree_gone, driver_clear: seen.driver_clear });
                 ReportedSlotState::Gone
+            }
+            ReportedState::Unknown { why } => {
+                detail = Some(why.to_string());
+                ReportedSlotState::Unknown
             }
         };
         let claim =
@@ -84,7 +105,7 @@ impl From<SlotReport> for ReportedSlot {
             memory: slot.memory.into_iter().map(memory).collect(),
             exit_code,
             reason,
-            detail: None,
+            detail,
             evidence,
         }
     }

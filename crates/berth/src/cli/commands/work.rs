@@ -49,6 +49,9 @@ pub(crate) struct Submit {
     /// Start a job elsewhere when its runner is lost, though the lost one may still run
     #[arg(long)]
     restart_on_lost: bool,
+    /// End a job after it has run for so long; a job with a known end may use memory that is kept for others
+    #[arg(long)]
+    max_run: Option<TimeSpan>,
     /// Arguments of a job, after those of its model
     #[arg(last = true)]
     args: Vec<Arg>,
@@ -67,11 +70,16 @@ const LONGEST_POLL: Span = Span::from_secs(30);
 
 impl Submit {
     fn request(&self) -> Result<SubmitRequest, Failure> {
-        let has_job = !self.args.is_empty() || self.restart_on_lost;
+        let has_job = !self.args.is_empty() || self.restart_on_lost || self.max_run.is_some();
         if has_job && self.kind != Some(WorkloadKind::Job) {
-            return Err(Failure::Usage("arguments and --restart-on-lost are for jobs: add --kind job".to_owned()));
+            let text = "arguments, --restart-on-lost and --max-run are for jobs: add --kind job";
+            return Err(Failure::Usage(text.to_owned()));
         }
-        let job = has_job.then(|| JobRequest { args: self.args.clone(), restart_on_lost: self.restart_on_lost });
+        let job = has_job.then(|| JobRequest {
+            args: self.args.clone(),
+            restart_on_lost: self.restart_on_lost,
+            max_run: self.max_run,
+        });
         Ok(SubmitRequest {
             model: self.model.clone(),
             kind: self.kind,

@@ -126,6 +126,7 @@ fn an_empty_ledger_says_so() {
 
 fn workload(number: u128, state: wire::WorkloadState) -> wire::Workload {
     wire::Workload {
+        may_run_twice: false,
         id: workload_id(number),
         kind: WorkloadKind::Lease,
         model: model("Qwen/Qwen2.5-VL-7B-Instruct"),
@@ -270,6 +271,7 @@ fn slots_are_listed() {
 
 fn runner() -> wire::Runner {
     wire::Runner {
+        runtime_kinds: std::collections::BTreeMap::new(),
         id: runner_id("gpu-box-1"),
         machine_id: MachineId::new("m1").unwrap(),
         incarnation: berth_domain::Incarnation::new(3),

@@ -6,7 +6,7 @@ use berth_domain::{Bytes, HostReport, Incarnation, Millicores, RunnerReport, Seq
 
 use crate::command::Refusal;
 use crate::decide::operator::released;
-use crate::decide::retire::{Rehome, abandon};
+use crate::decide::retire::settle_proven;
 use crate::event::{Event, RunnerTraits};
 use crate::reason::{Cause, Proof};
 use crate::state::{Machine, Runner, State};
@@ -110,7 +110,7 @@ fn check_machine(state: &State, known: Option<&Runner>, report: &RunnerReport, r
 fn prove_rebooted(state: &State, machine: &Machine, now: Timestamp, events: &mut Vec<Event>) {
     let runners = machine.runners.iter().filter_map(|key| state.runners.get(*key));
     for slot in runners.flat_map(|runner| runner.slots.iter()).filter_map(|key| state.slots.get(*key)) {
-        abandon(state, slot, Rehome { cause: Cause::Rebooted, now, may_still_run: false }, events);
+        settle_proven(state, slot, Cause::Rebooted, now, events);
         match slot.state {
             berth_domain::SlotState::Promised => events.push(Event::PromiseWithdrawn { slot: slot.id }),
             _ => events.push(released(state, slot, Proof::Rebooted, None)),
@@ -122,7 +122,7 @@ fn describe(known: Option<&Runner>, report: &RunnerReport, events: &mut Vec<Even
     let traits = RunnerTraits {
         pool: report.pool.clone(),
         labels: report.labels.clone(),
-        runtimes: report.runtimes.iter().cloned().collect(),
+        runtimes: report.runtimes.clone(),
         version: report.version.clone(),
         address: report.address.clone(),
         host: report.host,

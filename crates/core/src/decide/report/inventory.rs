@@ -3,11 +3,11 @@
 use berth_domain::{Bytes, FailureReason, GpuHealth, GpuReport, RunnerReport, SlotState, Timestamp};
 
 use super::by_device;
-use crate::decide::retire::{Rehome, abandon};
+use crate::decide::retire::give_up;
 use crate::event::{Event, Seat};
 use crate::reason::Cause;
 use crate::sabotage::{self, Mutation};
-use crate::state::{Device, Runner, State};
+use crate::state::{Device, Runner, State, badness};
 use crate::table::RunnerKey;
 
 pub(super) fn take(
@@ -35,7 +35,7 @@ pub(super) fn take(
             events.push(Event::DisputeEnded { runner: runner.id.clone(), uuid: (*uuid).clone() });
         }
         attach(state, key, runner, first, entries, known, &mut events);
-        change_health(state, known, worst_health(entries), first, now, &mut events);
+        change_health(state, (key, runner), known, worst_health(entries), first, now, &mut events);
     }
     let gone = runner.disputed.iter().filter(|uuid| !devices.iter().any(|(listed, _)| listed == uuid));
     events.extend(gone.map(|uuid| Event::DisputeEnded { runner: runner.id.clone(), uuid: uuid.clone() }));
@@ -63,7 +63,10 @@ fn attach(
     let usable = |gpu: &&GpuReport| gpu.memory_total.saturating_sub(gpu.memory_reserved);
     let smallest = entries.iter().map(usable).min().unwrap_or_default();
     let replicas = u16::try_from(entries.len()).unwrap_or(u16::MAX);
-    let capacity = smallest.saturating_sub(state.settings.device_reserve);
+    // A driver that does not answer for a GPU says nothing of its size either: it is as large as it was.
+    let is_silent = matches!(worst_health(entries), GpuHealth::Lost | GpuHealth::Stale);
+    let was = known_capacity(known, key, runner, first).filter(|was| is_silent && smallest < *was);
+    let capacity = was.unwrap_or_else(|| smallest.saturating_sub(state.settings.device_reserve));
     let counted = if sabotage::is(Mutation::CountReplicas) { u64::from(replicas) } else { 1 };
     let seat = Seat {
         index: entries.iter().map(|gpu| gpu.index).min().unwrap_or(first.index),
@@ -84,41 +87,46 @@ fn attach(
     }
 }
 
-fn worst_health(entries: &[&GpuReport]) -> GpuHealth {
-    let rank = |health: &GpuHealth| match health {
-        GpuHealth::Ok => 0,
-        GpuHealth::Stale => 1,
-        GpuHealth::Failed => 2,
-        GpuHealth::Lost => 3,
-    };
-    entries.iter().map(|gpu| gpu.health).max_by_key(rank).unwrap_or_default()
+/// How large a GPU of a runner was when it was last seen well.
+fn known_capacity(known: Option<&Device>, key: RunnerKey, runner: &Runner, gpu: &GpuReport) -> Option<Bytes> {
+    let seat = known.and_then(|device| device.seat_on(key)).map(|row| row.seat.capacity);
+    seat.or_else(|| runner.missing.iter().find(|missing| missing.uuid == gpu.uuid).map(|missing| missing.capacity))
 }
 
+fn worst_health(entries: &[&GpuReport]) -> GpuHealth {
+    entries.iter().map(|gpu| gpu.health).max_by_key(|health| badness(*health)).unwrap_or_default()
+}
+
+/// Notes what one runner's driver says of a device. Where several runners share it the worst word counts, but each
+/// speaks for its own slots only.
 fn change_health(
     state: &State,
+    (key, runner): (RunnerKey, &Runner),
     known: Option<&Device>,
     health: GpuHealth,
     gpu: &GpuReport,
     now: Timestamp,
     events: &mut Vec<Event>,
 ) {
-    if known.map_or(GpuHealth::Ok, |device| device.health) == health {
+    let said = known.and_then(|device| device.seat_on(key)).map_or(GpuHealth::Ok, |row| row.health);
+    if said == health {
         return;
     }
     if let (Some(device), GpuHealth::Lost) = (known, health) {
-        fail_slots(state, device, now, events);
+        fail_slots(state, key, device, now, events);
     }
-    events.push(Event::DeviceHealthChanged { uuid: gpu.uuid.clone(), health });
+    events.push(Event::DeviceHealthChanged { runner: runner.id.clone(), uuid: gpu.uuid.clone(), health });
 }
 
-/// A device that fell off the bus takes its slots with it. Their claims stay until proof.
-fn fail_slots(state: &State, device: &Device, now: Timestamp, events: &mut Vec<Event>) {
+/// A device that fell off the bus takes the slots of the runner that says so with it. Their claims stay until proof.
+fn fail_slots(state: &State, runner: RunnerKey, device: &Device, now: Timestamp, events: &mut Vec<Event>) {
     let why = FailureReason::DeviceLost;
     for slot in device.ledger.claims().iter().filter_map(|claim| state.slots.get(claim.slot)) {
-        if slot.is_stray() || !matches!(slot.state, SlotState::Starting | SlotState::Ready | SlotState::Draining) {
+        let runs = matches!(slot.state, SlotState::Starting | SlotState::Ready | SlotState::Draining);
+        if slot.is_stray() || slot.runner != runner || !runs {
             continue;
         }
-        abandon(state, slot, Rehome { cause: Cause::SlotFailed(why), now, may_still_run: false }, events);
-        events.push(Event::SlotFailed { slot: slot.id, why });
+        give_up(state, slot, Cause::SlotFailed(why), now, events);
+        events.push(Event::SlotFailed { slot: slot.id, why, retry_at: state.retry_at(slot, now) });
     }
 }

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use berth_domain::{
-    Bytes, DeviceUuid, FailureReason, ReportedState, RunnerReport, SlotReport, SlotState, Timestamp, WorkloadEnd,
+    Bytes, DeviceUuid, FailureReason, ReasonText, ReportedState, RunnerReport, SlotEnd, SlotReport, SlotState,
+    Timestamp, WorkloadEnd,
 };
 
-use crate::decide::memory;
-use crate::decide::retire::{Rehome, abandon};
+use crate::decide::{memory, retire};
 use crate::event::{Event, PlacedClaim};
-use crate::reason::{Cause, Proof, StopReason};
-use crate::state::{Runner, Slot, State};
+use crate::reason::{Cause, Closed, Proof, StopReason, UnknownReason};
+use crate::state::{Device, Runner, Slot, State};
 use crate::table::{ModelKey, RunnerKey};
 
 pub(super) fn hear(
@@ -67,9 +67,12 @@ fn hear_of(
         ReportedState::Failed(why) => fail(state, slot, *why, now, events),
         ReportedState::Exited { code } => exited(state, slot, *code, now, events),
         ReportedState::Refused => refused(state, slot, now, events),
-        ReportedState::Gone(evidence) if evidence.is_proof() => gone(state, slot, now, restarted, events),
+        ReportedState::Gone { why, evidence } if evidence.is_proof() => {
+            gone(state, slot, *why, now, restarted, events);
+        }
         // The tree is gone but the driver still lists it, or the other way round: not yet proof.
-        ReportedState::Gone(_) => see(slot, events),
+        ReportedState::Gone { .. } => see(slot, events),
+        ReportedState::Unknown { why } => cannot_tell(state, slot, why, now, events),
     }
 }
 
@@ -91,26 +94,30 @@ fn fail(state: &State, slot: &Slot, why: FailureReason, now: Timestamp, events: 
     if matches!(slot.state, SlotState::Stopping | SlotState::Failed) {
         return see(slot, events);
     }
-    abandon(state, slot, Rehome { cause: Cause::SlotFailed(why), now, may_still_run: false }, events);
-    events.push(Event::SlotFailed { slot: slot.id, why });
+    retire::give_up_failed(state, slot, why, now, events);
+    note_failure(state, slot, why, now, events);
+}
+
+fn note_failure(state: &State, slot: &Slot, why: FailureReason, now: Timestamp, events: &mut Vec<Event>) {
+    events.push(Event::SlotFailed { slot: slot.id, why, retry_at: state.retry_at(slot, now) });
     if why == FailureReason::OutOfMemory {
         events.extend(memory::raise(state, slot));
     }
 }
 
-/// A process that ended by itself: the end of a job, a crash of anything else.
+/// A process that ended by itself, its tree not yet gone: the end of a job, a crash of anything else.
 fn exited(state: &State, slot: &Slot, code: i32, now: Timestamp, events: &mut Vec<Event>) {
     let Some(job) = slot.job.and_then(|key| state.workloads.get(key)) else {
         return fail(state, slot, FailureReason::Crashed, now, events);
     };
-    if matches!(slot.state, SlotState::Stopping | SlotState::Failed) {
-        return see(slot, events);
-    }
     if !job.is_ended() {
         let end = if code == 0 { WorkloadEnd::Succeeded } else { WorkloadEnd::Failed };
         events.push(Event::WorkloadEnded { workload: job.id, end, cause: Cause::JobExited(code) });
     }
-    events.push(Event::SlotStopping { slot: slot.id, why: StopReason::JobEnded });
+    match slot.state {
+        SlotState::Stopping | SlotState::Failed => see(slot, events),
+        _ => events.push(Event::SlotStopping { slot: slot.id, why: StopReason::JobEnded }),
+    }
 }
 
 /// The agent saw too little memory and started nothing. That is proof, and a reason not to try there at once.
@@ -122,18 +129,36 @@ fn refused(state: &State, slot: &Slot, now: Timestamp, events: &mut Vec<Event>) 
         state.workloads_of(slot).into_iter().filter_map(|key| state.workloads.get(key)).map(|row| row.failures).max();
     let of_model = slot.model.and_then(|key| state.models.get(key)).map_or(0, |model| model.failures);
     let pause = state.settings.backoff.doubled(failures.unwrap_or(of_model), state.settings.backoff_limit);
-    abandon(state, slot, Rehome { cause: Cause::StartRefused, now, may_still_run: false }, events);
+    retire::settle_proven(state, slot, Cause::StartRefused, now, events);
+    events.push(Event::SlotRefused { slot: slot.id, retry_at: state.retry_at(slot, now) });
     events.push(Event::SlotReleased { slot: slot.id, proof: Proof::Refused, note: None });
     for device in slot.gpus.iter().filter_map(|gpu| state.devices.get(gpu.device)) {
         events.push(Event::DeviceBackedOff { uuid: device.uuid.clone(), until: now.after(pause) });
     }
 }
 
-fn gone(state: &State, slot: &Slot, now: Timestamp, restarted: &mut Vec<ModelKey>, events: &mut Vec<Event>) {
-    if matches!(slot.state, SlotState::Starting | SlotState::Ready | SlotState::Draining | SlotState::Unknown) {
-        abandon(state, slot, Rehome { cause: Cause::SlotGone, now, may_still_run: false }, events);
+/// It is proven gone: its work is settled by how it came to its end, and its memory is free.
+fn gone(
+    state: &State,
+    slot: &Slot,
+    end: SlotEnd,
+    now: Timestamp,
+    restarted: &mut Vec<ModelKey>,
+    events: &mut Vec<Event>,
+) {
+    let is_serving = slot.job.is_none() && !slot.is_job;
+    let end = match end {
+        // Anything but a job should not end by itself.
+        SlotEnd::Exited(_) if is_serving => SlotEnd::Failed(FailureReason::Crashed),
+        end => end,
+    };
+    let running =
+        matches!(slot.state, SlotState::Starting | SlotState::Ready | SlotState::Draining | SlotState::Unknown);
+    retire::settle_gone(state, slot, end, now, events);
+    if let (SlotEnd::Failed(why), true) = (end, running) {
+        note_failure(state, slot, why, now, events);
     }
-    if belongs_here(state, slot, restarted) {
+    if belongs_here(state, slot, end, restarted) {
         restarted.extend(slot.model);
         events.push(Event::SlotRestarted { slot: slot.id, generation: slot.generation.next() });
     } else {
@@ -141,49 +166,70 @@ fn gone(state: &State, slot: &Slot, now: Timestamp, restarted: &mut Vec<ModelKey
     }
 }
 
+/// Its agent looked for it and cannot tell whether it exists: it stays charged, and says why.
+fn cannot_tell(state: &State, slot: &Slot, why: &ReasonText, now: Timestamp, events: &mut Vec<Event>) {
+    let why = UnknownReason::CannotTell(why.clone());
+    match slot.state {
+        SlotState::Starting | SlotState::Ready | SlotState::Draining => {
+            retire::give_up(state, slot, Cause::SlotUnknown, now, events);
+            events.push(Event::SlotUnknown { slot: slot.id, why });
+        }
+        SlotState::Unknown if slot.unknown.as_ref() != Some(&why) => {
+            events.push(Event::SlotUnknown { slot: slot.id, why });
+        }
+        _ => see(slot, events),
+    }
+}
+
 /// Whether a slot that fell is started again in its place: its model is pinned or must have it, and it was not asked
 /// to go. Its memory is kept, and its generation tells the new start from the old.
-fn belongs_here(state: &State, slot: &Slot, restarted: &[ModelKey]) -> bool {
+fn belongs_here(state: &State, slot: &Slot, end: SlotEnd, restarted: &[ModelKey]) -> bool {
     let Some(model) = slot.model.and_then(|key| state.models.get(key)) else { return false };
-    let fell = matches!(slot.state, SlotState::Failed | SlotState::Ready);
+    let fell = match slot.state {
+        SlotState::Failed | SlotState::Ready => true,
+        SlotState::Starting => matches!(end, SlotEnd::Failed(_)),
+        _ => false,
+    };
     let current = !model.deleted && model.revision == slot.revision && !slot.is_job;
     let with_it = restarted.iter().filter(|other| Some(**other) == slot.model).count();
     let others = model.live - u32::from(slot.live && model.live > 0) + u32::try_from(with_it).unwrap_or(u32::MAX);
     let allowed = model.spec.replicas.max.is_none_or(|max| others < max);
     let wanted = allowed && (model.spec.replicas.pinned || others < model.spec.replicas.min);
-    let devices_open =
-        slot.gpus.iter().filter_map(|gpu| state.devices.get(gpu.device)).all(|device| device.closed().is_none());
+    // It keeps its claim, so what is kept free there for others does not concern it.
+    let is_open = |device: &Device| matches!(device.closed(), None | Some(Closed::Reserved));
+    let devices_open = slot.gpus.iter().filter_map(|gpu| state.devices.get(gpu.device)).all(is_open);
     let runner_open = state.runners.get(slot.runner).is_some_and(Runner::is_open);
     // One that is known to need more goes where it gets it.
     let enough = model.is_enough(slot);
     fell && current && wanted && enough && devices_open && runner_open && slot.restarts < state.settings.attempts
 }
 
-/// Absence is no proof: an agent that lost its record reports nothing.
+/// Absence is no proof: an agent that lost its record reports nothing. It is asked to account for the slot. One that
+/// failed is told to stop already, which its agent must prove.
 fn miss(state: &State, slot: &Slot, now: Timestamp, events: &mut Vec<Event>) {
     let known_to_agent = slot.seen && !slot.is_stray();
-    if !known_to_agent
-        || !matches!(slot.state, SlotState::Starting | SlotState::Ready | SlotState::Draining | SlotState::Failed)
-    {
+    if !known_to_agent || !matches!(slot.state, SlotState::Starting | SlotState::Ready | SlotState::Draining) {
         return;
     }
-    abandon(state, slot, Rehome { cause: Cause::SlotUnknown, now, may_still_run: true }, events);
-    events.push(Event::SlotUnknown { slot: slot.id });
+    retire::give_up(state, slot, Cause::SlotUnknown, now, events);
+    events.push(Event::SlotUnknown { slot: slot.id, why: UnknownReason::NotMentioned });
 }
 
-/// What the driver saw the slot use. Above its claim, it is charged what was seen.
+/// What the driver saw the slot use, or that it cannot tell. Above its claim, it is charged what was seen.
 fn observe(state: &State, slot: &Slot, said: &SlotReport, events: &mut Vec<Event>) {
-    if matches!(said.state, ReportedState::Gone(_) | ReportedState::Refused) {
+    if said.state.is_over() {
         return;
     }
-    for memory in &said.memory {
-        let Some(gpu) = state.devices.key(&memory.uuid).and_then(|device| slot.on(device)) else { continue };
-        let (slot, uuid) = (slot.id, memory.uuid.clone());
-        if gpu.observed != Some(memory.used) || gpu.peak < memory.peak {
-            events.push(Event::SlotObserved { slot, uuid: uuid.clone(), used: memory.used, peak: memory.peak });
+    for gpu in &slot.gpus {
+        let Some(device) = state.devices.get(gpu.device) else { continue };
+        let seen = said.memory.iter().find(|memory| memory.uuid == device.uuid);
+        let (used, peak) = (seen.map(|memory| memory.used), seen.map_or(Bytes::ZERO, |memory| memory.peak));
+        let (slot, uuid) = (slot.id, device.uuid.clone());
+        if gpu.observed != used || gpu.peak < peak {
+            events.push(Event::SlotObserved { slot, uuid: uuid.clone(), used, peak });
         }
-        if memory.used > gpu.bytes {
-            events.push(Event::SlotCharged { slot, uuid, bytes: memory.used });
+        if let Some(bytes) = used.filter(|used| *used > gpu.bytes) {
+            events.push(Event::SlotCharged { slot, uuid, bytes });
         }
     }
 }
@@ -198,11 +244,7 @@ fn hear_of_stray(
     said: &SlotReport,
     events: &mut Vec<Event>,
 ) {
-    let is_gone = match &said.state {
-        ReportedState::Gone(evidence) => evidence.is_proof(),
-        state => *state == ReportedState::Refused,
-    };
-    match (state.stray(key, said.id), is_gone) {
+    match (state.stray(key, said.id), said.state.is_proof()) {
         (Some((_, stray)), true) if stray.generation == said.generation => {
             events.push(Event::StrayReleased {
                 runner: runner.id.clone(),

@@ -1,0 +1,231 @@
+//! How a job ended, in a file that outlives the agent.
+//!
+//! The file is made before the program of a job is started, with room for what is noted at its end: the note is written
+//! into bytes that the disk has already given, so a disk that is full by then does not lose it. (A file system that
+//! copies on every write, such as btrfs, gives no such promise.) So the file also says whether a job was ever started:
+//!
+//! | file | meaning |
+//! | --- | --- |
+//! | none | the program was not started |
+//! | anything that is no note | it was started, and nobody knows how it ended |
+//! | a note | it ended like this, or it could not be run at all |
+//!
+//! A job is not started where there is a file of it: see [`reserve`].
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use berth_domain::{Generation, SlotId};
+
+use super::handle::Exit;
+use super::id::ProcessId;
+
+/// The size of every exit file. A note fits into it, and it fits into any sector.
+const SIZE: usize = 64;
+/// What stands in the file until the end is noted.
+const PLACEHOLDER: &str = "started, and its end was not noted";
+/// The last word of a note: without it only a part of the note was written.
+const COMPLETE: &str = "end";
+const CODE: &str = "code";
+const SIGNAL: &str = "signal";
+const NOT_RUN: &str = "not-run";
+
+/// What an exit file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitNote {
+    /// The program was started, and how it ended is not noted.
+    Started,
+    /// It ended like this.
+    Ended(Exit),
+}
+
+/// Makes the exit file of a job that is about to be started, and the room for its note. Fails if there is a file
+/// already: then the job was started before, and must not be started again.
+pub(super) fn reserve(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let written = file.write_all_at(&padded(PLACEHOLDER), 0).and_then(|()| file.sync_all());
+    if let Err(error) = written {
+        // Nothing was started: the file must not say so.
+        let _ = fs::remove_file(path);
+        return Err(error);
+    }
+    Ok(file)
+}
+
+/// Notes how the program ended, in the place that was kept for it.
+pub(super) fn note(file: &File, exit: Exit) -> io::Result<()> {
+    let text = match exit {
+        Exit::Code(code) => format!("{CODE} {code} {COMPLETE}"),
+        Exit::Signal(signal) => format!("{SIGNAL} {signal} {COMPLETE}"),
+        Exit::NotRun => format!("{NOT_RUN} 0 {COMPLETE}"),
+        Exit::Unknown => return Ok(()),
+    };
+    file.write_all_at(&padded(&text), 0)?;
+    file.sync_data()
+}
+
+fn padded(text: &str) -> [u8; SIZE] {
+    let mut bytes = [b'\n'; SIZE];
+    bytes[..text.len()].copy_from_slice(text.as_bytes());
+    bytes
+}
+
+/// The exit file of one start of a slot, wherever it is.
+#[derive(Debug)]
+pub struct ExitFile {
+    path: PathBuf,
+    /// The file itself, where somebody had it open: it may have been removed since.
+    open: Option<File>,
+}
+
+impl ExitFile {
+    /// The file at this path.
+    #[must_use]
+    pub fn at(path: PathBuf) -> Self {
+        Self { path, open: None }
+    }
+
+    /// The file that a living keeper notes into. Its directory may have been removed, or belong to another agent: then
+    /// the keeper's own descriptor still leads to it.
+    #[must_use]
+    pub(super) fn of_keeper(self, keeper: &ProcessId) -> Self {
+        let open = find_open(keeper.pid, |path| path_of(path) == path_of(&self.path));
+        Self { open: open.or(self.open), ..self }
+    }
+
+    /// What it says; nothing if there is no file.
+    #[must_use]
+    pub fn read(&self) -> Option<ExitNote> {
+        let bytes = match &self.open {
+            Some(file) => read_open(file),
+            None => fs::read(&self.path),
+        };
+        match bytes {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            // A file that cannot be read is one that is there.
+            Err(_) => Some(ExitNote::Started),
+            Ok(bytes) => Some(parse(&bytes)),
+        }
+    }
+}
+
+/// Whether a process keeps the exit file of this slot open: then it is the keeper of the job.
+pub(super) fn is_keeper(pid: u32, slot: SlotId, generation: Generation) -> bool {
+    let ending = format!("{slot}/{generation}.exit");
+    find_open(pid, |path| path_of(path).is_some_and(|path| path.ends_with(&ending))).is_some()
+}
+
+/// A file that a process has open, by its path. None if there is none, or if one may not look.
+fn find_open(pid: u32, is_it: impl Fn(&Path) -> bool) -> Option<File> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    let mut links = entries.flatten().map(|entry| entry.path());
+    let link = links.find(|link| fs::read_link(link).is_ok_and(|target| is_it(&target)))?;
+    File::open(link).ok()
+}
+
+/// The last two parts of a path, `SLOT/GENERATION.exit`: they name the start of a slot, in whatever directory. The
+/// kernel adds a word to the path of a file that was removed.
+fn path_of(path: &Path) -> Option<PathBuf> {
+    let text = path.to_str()?;
+    let path = Path::new(text.strip_suffix(" (deleted)").unwrap_or(text));
+    Some(Path::new(path.parent()?.file_name()?).join(path.file_name()?))
+}
+
+fn read_open(file: &File) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; SIZE];
+    let count = file.read_at(&mut bytes, 0)?;
+    bytes.truncate(count);
+    Ok(bytes)
+}
+
+fn parse(bytes: &[u8]) -> ExitNote {
+    let ended = std::str::from_utf8(bytes).ok().and_then(|text| {
+        let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        let (what, number) = match words.as_slice() {
+            [what, number, COMPLETE] => (*what, *number),
+            // As keepers of the first version wrote it, all at once.
+            [what, number] if bytes.len() < SIZE && text.ends_with('\n') => (*what, *number),
+            _ => return None,
+        };
+        let number = number.parse().ok()?;
+        match what {
+            CODE => Some(Exit::Code(number)),
+            SIGNAL => Some(Exit::Signal(number)),
+            NOT_RUN => Some(Exit::NotRun),
+            _ => None,
+        }
+    });
+    ended.map_or(ExitNote::Started, ExitNote::Ended)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> ExitNote {
+        parse(text.as_bytes())
+    }
+
+    #[test]
+    fn a_note_is_read_as_it_was_written_and_fits_the_room_that_was_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        for (number, exit) in
+            [Exit::Code(0), Exit::Code(i32::MIN), Exit::Signal(9), Exit::NotRun].into_iter().enumerate()
+        {
+            let path = dir.path().join(number.to_string());
+            assert_eq!(ExitFile::at(path.clone()).read(), None, "nothing was started");
+            let file = reserve(&path).unwrap();
+            assert_eq!(ExitFile::at(path.clone()).read(), Some(ExitNote::Started));
+            assert_eq!(fs::metadata(&path).unwrap().len(), SIZE as u64);
+            note(&file, exit).unwrap();
+            assert_eq!(ExitFile::at(path.clone()).read(), Some(ExitNote::Ended(exit)));
+            assert_eq!(fs::metadata(&path).unwrap().len(), SIZE as u64, "it took no new room");
+            assert!(reserve(&path).is_err(), "a job that was started is not started again");
+        }
+    }
+
+    #[test]
+    fn a_torn_or_strange_note_is_an_end_that_nobody_knows() {
+        let whole = String::from_utf8(padded("code 12 end").to_vec()).unwrap();
+        let placeholder = String::from_utf8(padded(PLACEHOLDER).to_vec()).unwrap();
+        for written in 0.."code 12 end".len() {
+            let torn = format!("{}{}", &whole[..written], &placeholder[written..]);
+            assert_eq!(parsed(&torn), ExitNote::Started, "{torn:?}");
+            assert_eq!(parsed(&whole[..written]), ExitNote::Started, "{:?}", &whole[..written]);
+        }
+        for strange in ["", "\n", "code", "code x end\n", "fate 7 end\n", "code 99999999999 end\n", "code 1 2 end\n"] {
+            assert_eq!(parsed(strange), ExitNote::Started, "{strange:?}");
+        }
+        assert_eq!(parse(&[0xff; SIZE]), ExitNote::Started);
+        assert_eq!(parsed(&whole), ExitNote::Ended(Exit::Code(12)));
+    }
+
+    #[test]
+    fn what_a_keeper_of_the_first_version_wrote_is_understood() {
+        assert_eq!(parsed("code 5\n"), ExitNote::Ended(Exit::Code(5)));
+        assert_eq!(parsed("signal 9\n"), ExitNote::Ended(Exit::Signal(9)));
+        assert_eq!(parsed("code 5"), ExitNote::Started, "it has no end");
+    }
+
+    #[test]
+    fn the_file_that_a_keeper_has_open_is_found_though_it_was_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let slot = SlotId::new("01234567-89ab-cdef-0123-456789abcdef".parse().unwrap());
+        let path = dir.path().join(slot.to_string()).join("3.exit");
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let file = reserve(&path).unwrap();
+        fs::remove_dir_all(path.parent().unwrap()).unwrap();
+        let own = ProcessId::of(std::process::id()).unwrap().unwrap();
+        // Another agent, with another directory.
+        let elsewhere = PathBuf::from("/nowhere").join(slot.to_string()).join("3.exit");
+        let found = ExitFile::at(elsewhere.clone()).of_keeper(&own);
+        assert_eq!(found.read(), Some(ExitNote::Started));
+        note(&file, Exit::Code(0)).unwrap();
+        assert_eq!(found.read(), Some(ExitNote::Ended(Exit::Code(0))));
+        assert_eq!(ExitFile::at(elsewhere).read(), None);
+        assert!(is_keeper(own.pid, slot, Generation::new(3)));
+        assert!(!is_keeper(own.pid, slot, Generation::new(4)));
+    }
+}

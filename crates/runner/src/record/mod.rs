@@ -1,0 +1,259 @@
+//! What the agent started, on its own disk: written before it is done, so that whoever comes after it knows.
+//!
+//! One small file for each slot, replaced as a whole; a crash leaves the old one or the new one. Beside them, which
+//! server this agent obeys.
+//!
+//! On a full disk nothing new can be put on record, so nothing is started. What changes of slots that are on record is
+//! kept in memory and written as soon as there is room: if the agent dies meanwhile, the next one sees the same again in
+//! processes, in the driver and in the exit files of jobs.
+
+mod stored;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use berth_domain::{ClusterId, Epoch, SlotId};
+use serde::{Deserialize, Serialize};
+
+use crate::reconcile::Kept;
+
+const SLOTS: &str = "slots";
+const OBEYS: &str = "obeys.json";
+const LOCK: &str = "LOCK";
+
+/// Why the record cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// A file that cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file that is no record.
+    #[error("{}: {source}: move it away if you know what became of its slot", path.display())]
+    Damaged {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// A file of a later version of the agent.
+    #[error("{}: written by a later version of the agent (format {format}): upgrade this one", path.display())]
+    Newer {
+        /// Which.
+        path: PathBuf,
+        /// Its format.
+        format: u64,
+    },
+    /// Another agent has the directory.
+    #[error("the data directory {} is in use by another agent: give each agent a directory of its own", path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+}
+
+impl RecordError {
+    /// Whether there is no room on the disk: it may go well once somebody made some.
+    #[must_use]
+    pub fn is_full_disk(&self) -> bool {
+        matches!(self, Self::File { source, .. } if is_full_disk(source))
+    }
+}
+
+/// Whether there is no room on the disk.
+pub(crate) fn is_full_disk(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Which server this agent obeys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Obeys {
+    /// Its data directory's identity.
+    pub cluster: ClusterId,
+    /// The newest start of it that was heard.
+    pub epoch: Epoch,
+}
+
+/// The agent's own record.
+#[derive(Debug)]
+pub struct Record {
+    directory: PathBuf,
+    kept: BTreeMap<SlotId, Kept>,
+    obeys: Option<Obeys>,
+    /// What is newer in memory than on the disk.
+    unwritten: Unwritten,
+    _lock: File,
+}
+
+#[derive(Debug, Default)]
+struct Unwritten {
+    slots: BTreeSet<SlotId>,
+    obeys: bool,
+}
+
+impl Record {
+    /// Opens the record in a directory, which is made if need be, and belongs to one agent at a time.
+    pub fn open(directory: &Path) -> Result<Self, RecordError> {
+        let slots = directory.join(SLOTS);
+        fs::create_dir_all(&slots).map_err(file(&slots))?;
+        let path = directory.join(LOCK);
+        let lock = File::create(&path).map_err(file(&path))?;
+        lock.try_lock().map_err(|_| RecordError::InUse { path: directory.to_owned() })?;
+        let mut kept = BTreeMap::new();
+        for entry in fs::read_dir(&slots).map_err(file(&slots))? {
+            let path = entry.map_err(file(&slots))?.path();
+            if path.extension().is_some_and(|kind| kind == "json") {
+                let row = stored::parse(&path, &read(&path)?)?;
+                kept.insert(row.id, row);
+            }
+        }
+        let path = directory.join(OBEYS);
+        let damaged = |source| RecordError::Damaged { path: path.clone(), source };
+        let obeys = if path.exists() { Some(serde_json::from_slice(&read(&path)?).map_err(damaged)?) } else { None };
+        Ok(Self { directory: directory.to_owned(), kept, obeys, unwritten: Unwritten::default(), _lock: lock })
+    }
+
+    /// Everything on record.
+    #[must_use]
+    pub fn kept(&self) -> &BTreeMap<SlotId, Kept> {
+        &self.kept
+    }
+
+    /// Which server is obeyed, once one was.
+    #[must_use]
+    pub fn obeys(&self) -> Option<Obeys> {
+        self.obeys
+    }
+
+    /// Puts a slot on record. It is on the disk when this returns; after an error it is not on record.
+    pub fn put(&mut self, row: Kept) -> Result<(), RecordError> {
+        write(&self.path_of(row.id), &stored::to_json(&row))?;
+        self.unwritten.slots.remove(&row.id);
+        self.kept.insert(row.id, row);
+        Ok(())
+    }
+
+    /// Notes what is seen of a slot: where it is in its life, or that it is there at all. On a full disk it is kept in
+    /// memory: see [`Record::catch_up`].
+    pub fn note(&mut self, row: Kept) -> Result<(), RecordError> {
+        match self.put(row.clone()) {
+            Err(error) if error.is_full_disk() => {
+                self.say_that_it_is_behind(&error);
+                self.unwritten.slots.insert(row.id);
+                self.kept.insert(row.id, row);
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// Whether something is newer in memory than on the disk.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.unwritten.obeys || !self.unwritten.slots.is_empty()
+    }
+
+    /// Writes what could not be written before, as far as there is room by now.
+    pub fn catch_up(&mut self) -> Result<(), RecordError> {
+        if !self.is_behind() {
+            return Ok(());
+        }
+        match self.write_all() {
+            Err(error) if error.is_full_disk() => Ok(()),
+            Ok(()) => {
+                tracing::info!("there is room on the disk again: the record is written");
+                Ok(())
+            }
+            failed => failed,
+        }
+    }
+
+    fn write_all(&mut self) -> Result<(), RecordError> {
+        while let Some(id) = self.unwritten.slots.first().copied() {
+            if let Some(row) = self.kept.get(&id) {
+                write(&self.path_of(id), &stored::to_json(row))?;
+            }
+            self.unwritten.slots.remove(&id);
+        }
+        if let Some(obeys) = self.obeys.filter(|_| self.unwritten.obeys) {
+            write(&self.directory.join(OBEYS), &obeys)?;
+            self.unwritten.obeys = false;
+        }
+        Ok(())
+    }
+
+    fn say_that_it_is_behind(&self, error: &RecordError) {
+        if !self.is_behind() {
+            tracing::error!(
+                %error,
+                "the record cannot be written: nothing is started until there is room. What runs goes on and is reported"
+            );
+        }
+    }
+
+    /// Takes a slot off the record.
+    pub fn forget(&mut self, slot: SlotId) -> Result<(), RecordError> {
+        let path = self.path_of(slot);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(file(&path)(error)),
+            _ => {}
+        }
+        self.unwritten.slots.remove(&slot);
+        self.kept.remove(&slot);
+        Ok(())
+    }
+
+    /// Notes which server is obeyed. Which cluster that is must be on the disk before anything is done for it; a later
+    /// start of the same server may be written later, if the disk is full.
+    pub fn obey(&mut self, obeys: Obeys) -> Result<(), RecordError> {
+        if self.obeys == Some(obeys) {
+            return Ok(());
+        }
+        match write(&self.directory.join(OBEYS), &obeys) {
+            Err(error) if error.is_full_disk() && self.obeys.is_some_and(|known| known.cluster == obeys.cluster) => {
+                self.say_that_it_is_behind(&error);
+                self.unwritten.obeys = true;
+            }
+            Err(error) => return Err(error),
+            Ok(()) => self.unwritten.obeys = false,
+        }
+        self.obeys = Some(obeys);
+        Ok(())
+    }
+
+    fn path_of(&self, slot: SlotId) -> PathBuf {
+        self.directory.join(SLOTS).join(format!("{slot}.json"))
+    }
+}
+
+fn file(path: &Path) -> impl FnOnce(io::Error) -> RecordError {
+    let path = path.to_owned();
+    move |source| RecordError::File { path, source }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, RecordError> {
+    fs::read(path).map_err(file(path))
+}
+
+/// Writes beside the old file, and puts it in its place once it is on the disk.
+fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), RecordError> {
+    let beside = path.with_extension("tmp");
+    let put = || -> io::Result<()> {
+        let mut file = File::create(&beside)?;
+        file.write_all(&serde_json::to_vec(value)?)?;
+        file.sync_all()?;
+        fs::rename(&beside, path)?;
+        path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+    };
+    put().map_err(|error| {
+        // What was begun would only take room.
+        let _ = fs::remove_file(&beside);
+        file(path)(error)
+    })
+}

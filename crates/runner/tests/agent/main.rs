@@ -1,0 +1,10 @@
+//! A real agent process against a server that says what the test wants: no scheduler, no journal, no luck.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod account;
+mod doors;
+mod jobs;
+mod machine;
+mod protocol;
+mod server;
+mod unrecorded;
