@@ -269,8 +269,16 @@ impl<'a> Board<'a> {
         let cpu_over = over(c.held.get(), c.releasing.get(), c.promised.get(), c.capacity.get());
         let ram_over = over(r.held.get(), r.releasing.get(), r.promised.get(), r.capacity.get());
         let needs = (u128::from(spec.cpu.get()), u128::from(spec.ram.get()));
+        // Of two that count on the same RAM the older reservation goes first.
+        let position = |owner: &ReservedFor| self.reservations.iter().position(|row| row.owner == *owner);
+        let is_older = |row: &ReservationView| {
+            position(asks.owner).zip(position(&row.owner)).is_some_and(|(own, other)| own < other)
+                && row.priority <= asks.priority
+        };
         let here = |row: &&ReservationView| {
-            self.reference.machines.get(&row.runner) == Some(&runner.machine) && !self.passes(row, asks)
+            self.reference.machines.get(&row.runner) == Some(&runner.machine)
+                && !self.passes(row, asks)
+                && !is_older(row)
         };
         let kept = self.reservations.iter().filter(here);
         let kept_cpu: u128 = kept.clone().map(|row| u128::from(row.cpu.get())).sum();

@@ -102,6 +102,16 @@ fn avoided(reference: &Reference, owner: Option<WorkloadId>, placed: &PlacedSlot
 
 fn judge_place(reference: &Reference, before: &State, placed: &PlacedSlot, owner: Option<WorkloadId>) -> Outcome {
     judge_owner(reference, before, placed, owner)?;
+    let min = reference.models.get(&placed.model).map_or(0, |model| model.spec.replicas.min);
+    // A slot that its model must have may be given to a workload right after it was placed.
+    let may_be_a_replica = owner.is_some() && placed.job.is_none() && live(before, &placed.model) < min;
+    match judge_place_for(reference, before, placed, owner) {
+        Err(_) if may_be_a_replica => judge_place_for(reference, before, placed, None),
+        outcome => outcome,
+    }
+}
+
+fn judge_place_for(reference: &Reference, before: &State, placed: &PlacedSlot, owner: Option<WorkloadId>) -> Outcome {
     let Some(model) = reference.models.get(&placed.model) else { return Ok(()) };
     let board = Board::new(reference, before);
     let (asker, avoid) = (Asker::new(reference, before, &placed.model, owner), avoided(reference, owner, placed));

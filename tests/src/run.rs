@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use berth_core::view::WorkloadView;
-use berth_core::{Answer, Command, Event, State, Step, apply, step};
+use berth_core::{Answer, Command, Event, Settings, State, Step, apply, step};
 use berth_domain::{
     Attempt, Bytes, Incarnation, JobSpec, RunnerReport, Span, Submission, Timestamp, WorkloadId, WorkloadKind,
     WorkloadState,
@@ -103,7 +103,13 @@ impl Run {
     /// What a restart leaves: everything that a journal keeps, and then a start.
     #[must_use]
     pub fn replayed(&self) -> State {
-        let mut state = State::new(self.state.settings().clone());
+        self.replayed_with(self.state.settings().clone())
+    }
+
+    /// The same, on a server whose settings are others by now.
+    #[must_use]
+    pub fn replayed_with(&self, settings: Settings) -> State {
+        let mut state = State::new(settings);
         for (event, at) in self.journal.iter().filter(|(event, _)| event.is_durable()) {
             apply(&mut state, event, *at);
         }

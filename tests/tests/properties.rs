@@ -1,6 +1,6 @@
 //! Random worlds, random histories: what must be true is true after every step.
 
-use berth_core::{Command, invariants, step};
+use berth_core::{Settings, Command, invariants, step};
 use berth_domain::Span;
 use berth_tests::acts::{Act, acts};
 use berth_tests::checks::difference;
@@ -40,5 +40,25 @@ proptest! {
         prop_assert_eq!(first.events, second.events, "what a start finds to do");
         prop_assert_eq!(lived.fingerprint(), replayed.fingerprint(), "{}", difference(&lived, &replayed));
         invariants::check(&replayed).map_err(|violation| TestCaseError::fail(violation.to_string()))?;
+    }
+
+    /// What an event means does not depend on the configuration of the server that reads it.
+    #[test]
+    fn a_replay_does_not_depend_on_settings(world in worlds(), acts in acts(60)) {
+        let run = match play(&world, &acts) {
+            Ok(run) => run,
+            Err(text) => return Err(TestCaseError::fail(text)),
+        };
+        let others = Settings {
+            min_run: Span::from_secs(9_999),
+            backoff: Span::from_secs(77),
+            backoff_limit: Span::from_secs(7_777),
+            attempts: 9,
+            forgive_after: Span::from_secs(1),
+            age_limit: Span::from_secs(1),
+            ..Settings::default()
+        };
+        let (same, other) = (run.replayed(), run.replayed_with(others));
+        prop_assert_eq!(same.fingerprint(), other.fingerprint(), "{}", difference(&same, &other));
     }
 }

@@ -146,7 +146,8 @@ fn config(server: &str, data_dir: &Path, id: &str, inventory: &str) -> anyhow::R
     let directory = toml::Value::from(data_dir.join(id).display().to_string());
     let text = format!(
         "[agent]\nid = \"{id}\"\nserver = \"{server}\"\ndata_dir = {directory}\nstop_grace = \"3s\"\n\n\
-         [runtime.demo]\ncommand = [{program}, \"demo-slot\", \"--port\", \"{{port}}\", \"--model\", \"{{model}}\"]\n\
+         [runtime.demo]\nkind = \"both\"\n\
+         command = [{program}, \"demo-slot\", \"--port\", \"{{port}}\", \"--model\", \"{{model}}\"]\n\
          ready = {{ path = \"/health\", every = \"20ms\", deadline = \"30s\" }}\n\
          endpoint = \"http://{{address}}:{{port}}\"\n\n{inventory}"
     );

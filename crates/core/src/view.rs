@@ -101,6 +101,8 @@ pub struct SlotView {
     pub created: Timestamp,
     /// Since when nobody uses it.
     pub idle_since: Option<Timestamp>,
+    /// It has run long enough to be evicted.
+    pub past_min_run: bool,
     /// Why it is being stopped.
     pub stop_reason: Option<StopReason>,
     /// How it came to a bad end.
@@ -219,6 +221,8 @@ pub struct ModelView {
     pub waiting: usize,
     /// How often one of its slots was evicted.
     pub evictions: u64,
+    /// Slots that nobody asked for wait until then, because one failed.
+    pub retry_at: Option<Timestamp>,
     /// Its catalogue entry.
     pub spec: Arc<ModelSpec>,
     /// What its slots were seen to use, and what is charged instead of what its entry says, by GPU count.
@@ -513,6 +517,7 @@ impl State {
             live: model.live,
             waiting: model.waiting_leases.len() + model.waiting_jobs.len(),
             evictions: model.evictions,
+            retry_at: model.retry_at,
             spec: model.spec.clone(),
             memory: model.memory.iter().filter_map(|(count, row)| self.memory_view(model, *count, row)).collect(),
         }
@@ -573,6 +578,7 @@ impl State {
             concurrency: slot.spec.as_ref().map_or(0, |spec| spec.concurrency),
             created: slot.created,
             idle_since: slot.idle_since,
+            past_min_run: slot.ripe,
             stop_reason: slot.stop_reason,
             failure: slot.failure,
             stalled: slot.stalled,

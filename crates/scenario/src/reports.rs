@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use berth_core::Command;
+use berth_core::{Answer, Command};
 use berth_domain::{
     Bytes, DeviceUuid, Evidence, FailureReason, Generation, Incarnation, Millicores, ReportedState, Sequence, SlotEnd,
     SlotId,
@@ -35,6 +35,9 @@ pub(crate) fn register(world: &mut World, register: &Register) -> Result<Taken, 
     if register.loses_record {
         agent.slots.values_mut().for_each(|slot| slot.mentioned = false);
     }
+    if register.loses_slots {
+        agent.slots.clear();
+    }
     Ok(world.register(place))
 }
 
@@ -61,6 +64,9 @@ pub(crate) fn report(world: &mut World, change: Report) -> Result<Taken, StepErr
     agent.runtimes = change.runtimes.map_or_else(|| std::mem::take(&mut agent.runtimes), |text| text.kinds());
     agent.host.cpu = change.cpu_millicores.map_or(agent.host.cpu, Millicores::new);
     agent.host.ram = change.ram.unwrap_or(agent.host.ram);
+    agent.attributes = change.attributes.unwrap_or(agent.attributes);
+    agent.starts = change.starts.unwrap_or(agent.starts);
+    agent.stops = change.stops.unwrap_or(agent.stops);
 
     let mut report = world.report_of(&world.agents[place]);
     let plain = change.incarnation.is_none() && change.sequence.is_none() && change.boot.is_none() && stale.is_empty();
@@ -70,7 +76,12 @@ pub(crate) fn report(world: &mut World, change: Report) -> Result<Taken, StepErr
     for slot in &mut report.slots {
         slot.generation = stale.get(&slot.id).copied().unwrap_or(slot.generation);
     }
-    let taken = world.send(&Command::Report(Box::new(report))).map(|_| ());
+    let taken = world.send(&Command::Report(Box::new(report))).map(|answer| {
+        // The first report of an agent registers it.
+        if let (Answer::Reported { incarnation }, None) = (answer, world.agents[place].incarnation) {
+            world.joined(place, incarnation);
+        }
+    });
     if taken.is_ok() && plain {
         world.reported(place);
     } else if taken.is_ok() {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use berth_core::{Answer, Command, Event, Refusal, Report, Settings, State, invariants, replay, step};
-use berth_domain::{Attempt, ClusterId, DesiredAction, SlotId, Span, Timestamp, WorkloadId, WorkloadState};
+use berth_domain::{Attempt, ClusterId, DesiredAction, Incarnation, SlotId, Span, Timestamp, WorkloadId, WorkloadState};
 use uuid::Uuid;
 
 use crate::agent::Agent;
@@ -156,14 +156,19 @@ impl World {
         let mut report = self.report_of(&self.agents[place]);
         report.incarnation = None;
         if let Answer::Reported { incarnation } = self.send(&Command::Report(Box::new(report)))? {
-            let cluster = self.cluster;
-            let agent = &mut self.agents[place];
-            agent.incarnation = Some(incarnation);
-            agent.cluster.get_or_insert(cluster);
-            agent.silent = false;
+            self.joined(place, incarnation);
         }
         self.reported(place);
         Ok(())
+    }
+
+    /// The server numbered an agent.
+    pub(crate) fn joined(&mut self, place: usize, incarnation: Incarnation) {
+        let cluster = self.cluster;
+        let agent = &mut self.agents[place];
+        agent.incarnation = Some(incarnation);
+        agent.cluster.get_or_insert(cluster);
+        agent.silent = false;
     }
 
     /// A report was taken: what is over need not be said again.

@@ -157,6 +157,7 @@ fn a_decision_as_operators_read_it() {
 #[test]
 fn a_workload_as_gateways_read_it() {
     let workload = wire::Workload {
+        may_run_twice: false,
         id: WorkloadId::new(Uuid::from_u128(9)),
         kind: berth_domain::WorkloadKind::Lease,
         model: model(),

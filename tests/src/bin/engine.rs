@@ -10,6 +10,7 @@
 //! | `--never-ready` | answers 503 for ever |
 //! | `--hang` | listens to nobody |
 //! | `--say TEXT`, `--exit CODE` | says its last words on stderr, ends at once |
+//! | `--wait-for FILE` | before that: uses its memory until the file is there |
 //! | `--flap MS` | ends by itself after a while |
 //! | `--ignore-term` | does not hear SIGTERM |
 //! | `--child` | has a child with the memory, which does not hear SIGTERM and survives its parent |
@@ -42,6 +43,7 @@ struct Told {
     hang: bool,
     say: Option<String>,
     exit: Option<i32>,
+    wait_for: Option<PathBuf>,
     flap: Option<Duration>,
     used: Option<u64>,
     ignore_term: bool,
@@ -62,6 +64,12 @@ fn main() {
     }
     if let Some(text) = &told.say {
         eprintln!("{text}");
+    }
+    if let Some(file) = &told.wait_for {
+        allocate(&told);
+        while !file.exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
     if let Some(code) = told.exit {
         exit(code);
@@ -99,6 +107,7 @@ fn told() -> Told {
             "--hang" => told.hang = true,
             "--say" => told.say = Some(value()),
             "--exit" => told.exit = Some(value().parse().unwrap()),
+            "--wait-for" => told.wait_for = Some(value().into()),
             "--flap" => told.flap = millis(value()),
             "--use" => told.used = Some(value().parse().unwrap()),
             "--ignore-term" => told.ignore_term = true,

@@ -8,13 +8,15 @@ use std::{io, thread};
 use super::Fleet;
 use crate::service::eventually;
 
-/// A proxy on a port of its own. It passes everything on, but that polls wait only a moment, and that a test can have
-/// one of them answered with what was said before.
+/// A proxy on a port of its own. It passes everything on, but that polls wait only a moment, that a test can have one of
+/// them answered with what was said before, and that it can be cut.
 #[derive(Clone, Debug)]
 pub struct Relay {
     address: String,
     server: String,
     heard: Arc<Mutex<Heard>>,
+    /// Polls wait only a moment.
+    is_hasty: bool,
 }
 
 #[derive(Debug, Default)]
@@ -23,15 +25,29 @@ struct Heard {
     answers: Vec<String>,
     /// What the next poll is answered with.
     planted: Option<String>,
+    /// How many polls wait for their answer.
+    polls: usize,
+    /// Nothing passes.
+    is_cut: bool,
 }
 
 impl Relay {
     /// Stands between agents and the server of a fleet.
     #[must_use]
     pub fn to(fleet: &Fleet) -> Self {
+        Self::start(fleet, true)
+    }
+
+    /// The same, but polls wait for as long as the agent asked them to.
+    #[must_use]
+    pub fn patient(fleet: &Fleet) -> Self {
+        Self::start(fleet, false)
+    }
+
+    fn start(fleet: &Fleet, is_hasty: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let relay = Self { address, server: fleet.server.address(), heard: Arc::default() };
+        let relay = Self { address, server: fleet.server.address(), heard: Arc::default(), is_hasty };
         let serving = relay.clone();
         thread::spawn(move || {
             for connection in listener.incoming().flatten() {
@@ -65,6 +81,21 @@ impl Relay {
         });
     }
 
+    /// Waits until a poll of the agent waits for its answer.
+    pub fn until_polled(&self) {
+        eventually("the agent polls", || (self.heard().polls > 0).then_some(()));
+    }
+
+    /// Waits until the agent was handed an answer that says this, whether or not it has read it.
+    pub fn until_handed(&self, text: &str) {
+        eventually("the agent was handed the answer", || self.last_with(text).map(drop));
+    }
+
+    /// Lets nothing pass from now on.
+    pub fn cut(&self) {
+        self.heard().is_cut = true;
+    }
+
     fn heard(&self) -> MutexGuard<'_, Heard> {
         self.heard.lock().unwrap()
     }
@@ -82,11 +113,17 @@ impl Relay {
         let mut body = vec![0; length.unwrap_or(0)];
         reader.read_exact(&mut body)?;
         let is_poll = head.starts_with("GET ") && head.contains("/desired?");
+        if self.heard().is_cut {
+            return Ok(());
+        }
         let planted = if is_poll { self.heard().planted.take() } else { None };
+        self.heard().polls += usize::from(is_poll);
         let answer = match planted {
-            Some(planted) => planted,
-            None => self.ask(&head, &body)?,
+            Some(planted) => Ok(planted),
+            None => self.ask(&head, &body),
         };
+        self.heard().polls -= usize::from(is_poll);
+        let answer = answer?;
         (&mut &*agent).write_all(answer.as_bytes())?;
         if is_poll {
             self.heard().answers.push(answer);
@@ -95,7 +132,8 @@ impl Relay {
     }
 
     fn ask(&self, head: &str, body: &[u8]) -> io::Result<String> {
-        let head = head.replace("wait=25s", "wait=50ms").replacen("\r\n", "\r\nconnection: close\r\n", 1);
+        let head = if self.is_hasty { head.replace("wait=25s", "wait=50ms") } else { head.to_owned() };
+        let head = head.replacen("\r\n", "\r\nconnection: close\r\n", 1);
         let mut server = TcpStream::connect(&self.server)?;
         server.write_all(head.as_bytes())?;
         server.write_all(body)?;

@@ -6,6 +6,7 @@ mod crash;
 mod ending;
 mod files;
 mod g;
+mod jobs;
 mod llama;
 mod n;
 mod n10;

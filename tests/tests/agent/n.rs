@@ -187,6 +187,33 @@ fn n7_of_two_agents_with_one_id_the_newer_wins_and_the_older_ends() {
 }
 
 #[test]
+fn n7_a_frozen_agent_that_thaws_behind_a_partition_starts_nothing_that_its_successor_started() {
+    let fleet = Fleet::start();
+    let relay = Relay::patient(&fleet);
+    let machine = Machine::new(&[80]);
+    let mut older = machine.plan(&fleet).server(&relay.url()).start(&fleet);
+    fleet.model(&Model::new("chat", 30));
+    // It is handed the wish to start a slot, and does not get to read it.
+    relay.until_polled();
+    older.pause();
+    let chat = fleet.lease("chat");
+    let slot = eventually("it has a slot", || fleet.api.workload(&chat)["slot"]["id"].as_str().map(str::to_owned));
+    relay.until_handed(&slot);
+    relay.cut();
+    let newer = machine.plan(&fleet).id(older.id()).launch();
+    let running = fleet.running(&chat);
+    assert_eq!((&running.slot, machine.starts_of(&slot)), (&slot, 1));
+    let alive = machine.living();
+    older.resume();
+    eventually("it looked, and found what the other one started", || {
+        older.record_of(&slot).filter(|record| record["process"]["pid"] == alive[0].pid)
+    });
+    fleet.until_heard_again(&newer);
+    assert_eq!((machine.living(), machine.starts_of(&slot)), (alive, 1), "nothing was started a second time");
+    assert!(older.runs(), "nobody could tell it that it was replaced");
+}
+
+#[test]
 fn n7_an_agent_of_the_same_name_that_serves_another_cluster_is_left_alone() {
     let (fleet, others) = (Fleet::start(), Fleet::start());
     let machine = Machine::new(&[80]);

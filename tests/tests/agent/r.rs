@@ -239,7 +239,7 @@ fn r8_an_agent_that_lost_its_record_frees_nothing() {
 }
 
 #[test]
-fn r8_a_slot_that_nobody_can_find_is_unknown_and_stays_charged() {
+fn r8_a_slot_that_nobody_can_find_is_gone_without_a_trace() {
     let fleet = Fleet::start();
     let machine = Machine::new(&[80]);
     let mut agent = machine.agent(&fleet);
@@ -248,13 +248,43 @@ fn r8_a_slot_that_nobody_can_find_is_unknown_and_stays_charged() {
     agent.kill();
     machine.end_all();
     std::fs::remove_dir_all(agent.data_dir()).unwrap();
+    assert_eq!(fleet.charge(&machine.uuid(0)).used(), 60, "absence is no proof");
+    // The server asks about it: the agent looks for its mark and at the driver, finds nobody, and that is proof.
     agent.restart();
+    fleet.until_slot(&chat.slot, "released");
+    let again = fleet.running(&chat.workload);
+    assert_ne!(again.slot, chat.slot);
+    assert_eq!(fleet.charge(&machine.uuid(0)).used(), 60);
+    eventually("the agent has forgotten it", || agent.record_of(&chat.slot).is_none().then_some(()));
+}
+
+#[test]
+fn r8_a_slot_that_the_driver_may_still_list_is_unknown_and_stays_charged() {
+    let fleet = Fleet::start();
+    let machine = Machine::new(&[80]);
+    let mut agent = machine.agent(&fleet);
+    fleet.model(&Model::new("chat", 60));
+    let chat = fleet.run("chat");
+    let pid = machine.living_of(&chat.slot)[0].pid;
+    machine.gpu(0, |gpu| gpu.listed.push((pid, 0)));
+    agent.kill();
+    machine.end_all();
+    std::fs::remove_dir_all(agent.data_dir()).unwrap();
+    agent.restart();
+    // The driver lists a process that nobody can see: it may be of this slot.
+    let said = eventually("it says that it cannot tell", || {
+        fleet.reported(&agent, &chat.slot).filter(|row| row["state"] == "unknown")
+    });
+    assert!(said["detail"].as_str().is_some_and(|why| why.contains(&pid.to_string())), "{said}");
     fleet.until_slot(&chat.slot, "unknown");
     fleet.until_heard_again(&agent);
-    assert_eq!(fleet.charge(&machine.uuid(0)).used(), 60, "absence is no proof");
+    assert_eq!(fleet.charge(&machine.uuid(0)).used(), 60, "nothing is concluded");
+    // To be told to stop it changes nothing about that.
     let _ = fleet.api.cancel(&chat.workload);
-    // An operator asks for it to be stopped: the agent looks for it, finds nobody, and that is proof.
     fleet.stop_slot(&chat.slot);
+    fleet.until_heard_again(&agent);
+    assert_eq!(fleet.charge(&machine.uuid(0)).used(), 60);
+    machine.gpu(0, |gpu| gpu.listed.clear());
     fleet.until_slot(&chat.slot, "released");
     assert_eq!(fleet.charge(&machine.uuid(0)).used(), 0);
 }

@@ -12,7 +12,7 @@ use crate::event::{RunnerTraits, Seat};
 use crate::ledger::Ledger;
 use crate::reason::WaitReason;
 use crate::state::{Admission, Device, Liveness, Machine, MissingGpu, Runner, SeatRow, State, Timer};
-use crate::table::{DeviceKey, MachineKey, RunnerKey};
+use crate::table::{DeviceKey, MachineKey, RunnerKey, SlotKey};
 
 /// GPUs of a runner that are remembered though it no longer lists them.
 const MOST_MISSING: usize = 64;
@@ -499,8 +499,19 @@ impl State {
 
     pub(super) fn on_sampled(&mut self, uuid: &DeviceUuid, used: Bytes) {
         let Some(key) = self.devices.key(uuid) else { return };
-        if let Some(row) = self.devices.get_mut(key) {
-            (row.last_used, row.left_since) = (Some(used), Bytes::ZERO);
+        let Some(row) = self.devices.get_mut(key) else { return };
+        let left = std::mem::take(&mut row.left_since);
+        row.last_used = Some(used);
+        if left.is_zero() {
+            return;
+        }
+        // What is added from now on is added to less.
+        let slots: Vec<SlotKey> = row.ledger.claims().iter().map(|claim| claim.slot).collect();
+        for slot in slots {
+            let gpus = self.slots.get_mut(slot).map(|row| &mut row.gpus);
+            for gpu in gpus.into_iter().flatten().filter(|gpu| gpu.device == key) {
+                gpu.used_before = gpu.used_before.map(|before| before.saturating_sub(left));
+            }
         }
     }
 

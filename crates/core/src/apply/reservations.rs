@@ -20,7 +20,7 @@ impl State {
     }
 
     pub(super) fn on_reservations_due(&mut self, at: Timestamp) {
-        self.agenda.reservations = true;
+        self.agenda.review_reservations();
         self.timers.disarm(Timer::Reservations);
         self.now = self.now.max(at);
         self.arm_reservations();
@@ -36,14 +36,18 @@ impl State {
         };
         let Some((model, priority)) = model else { return };
         let Some(pool) = self.models.get(model).map(|row| row.spec.constraints.pool.clone()) else { return };
+        let Some(machine) = self.runners.get(runner).map(|row| row.machine) else { return };
         let since = self.reservation_of(owner).map_or(at, |row| row.since);
+        // Who got one first goes first: a reservation that changes keeps its place among them.
+        let position = self.queue.reservations.iter().position(|row| row.owner == owner);
         self.end_reservation(owner);
         let devices: Vec<DeviceKey> = place.devices.iter().filter_map(|uuid| self.devices.key(uuid)).collect();
-        self.queue.reservations.push(Reservation {
+        let reservation = Reservation {
             owner,
             pool,
             priority,
             runner,
+            machine,
             devices,
             cpu: place.cpu,
             ram: place.ram,
@@ -52,7 +56,9 @@ impl State {
             backfill: place.backfill,
             free_at: place.free_at,
             since,
-        });
+        };
+        let position = position.unwrap_or(self.queue.reservations.len());
+        self.queue.reservations.insert(position, reservation);
         self.link_reservation(owner);
         self.arm_reservations();
     }
@@ -72,7 +78,7 @@ impl State {
                 (device.reserved_for, device.backfill) = (None, false);
             }
         }
-        if let Some(machine) = self.machine_of(row.runner).and_then(|key| self.machines.get_mut(key)) {
+        if let Some(machine) = self.machines.get_mut(row.machine) {
             machine.reserved_for.retain(|other| *other != owner);
         }
         self.note_reservation(&row);
@@ -95,7 +101,7 @@ impl State {
             }
         }
         if row.cpu.get() > 0 || !row.ram.is_zero() {
-            let machine = self.machine_of(row.runner).and_then(|key| self.machines.get_mut(key));
+            let machine = self.machines.get_mut(row.machine);
             machine.into_iter().for_each(|machine| machine.reserved_for.push(owner));
         }
     }
@@ -110,15 +116,10 @@ impl State {
             self.agenda.devices.insert(*device);
             self.link_device_slots(*device);
         }
-        let Some(machine) = self.machine_of(row.runner) else { return };
-        let runners: Vec<RunnerKey> = self.machines.get(machine).map(|row| row.runners.clone()).unwrap_or_default();
+        let runners: Vec<RunnerKey> = self.machines.get(row.machine).map(|row| row.runners.clone()).unwrap_or_default();
         if row.drains_host {
             runners.iter().for_each(|runner| self.link_runner_slots(*runner));
         }
         self.agenda.hosts.extend(runners);
-    }
-
-    fn machine_of(&self, runner: RunnerKey) -> Option<crate::table::MachineKey> {
-        self.runners.get(runner).map(|row| row.machine)
     }
 }

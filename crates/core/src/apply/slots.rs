@@ -314,7 +314,7 @@ impl State {
         }
     }
 
-    /// What its process did not give back will be seen in the next sample; what others added is judged without it.
+    /// What its process did not give back will be seen in the next sample.
     fn note_leaving(&mut self, key: SlotKey, proof: Option<Proof>) {
         if proof != Some(Proof::Gone) {
             return;
@@ -322,13 +322,6 @@ impl State {
         for gpu in self.slots.get(key).map(|row| row.gpus.clone()).unwrap_or_default() {
             let Some(device) = self.devices.get_mut(gpu.device) else { continue };
             device.left_since = device.left_since.saturating_add(gpu.bytes);
-            let others: SmallVec<[SlotKey; 2]> = device.ledger.claims().iter().map(|claim| claim.slot).collect();
-            for other in others.into_iter().filter(|other| *other != key) {
-                let gpus = self.slots.get_mut(other).map(|row| &mut row.gpus);
-                for own in gpus.into_iter().flatten().filter(|own| own.device == gpu.device) {
-                    own.used_before = own.used_before.map(|used| used.saturating_sub(gpu.bytes));
-                }
-            }
         }
     }
 

@@ -162,7 +162,7 @@ impl State {
         self.link_workload(key);
         self.agenda.models.insert(model);
         // It keeps its place: whoever has waited too long gets room kept free before others take it.
-        self.agenda.reservations = true;
+        self.agenda.review_reservations();
         self.arm_reservations();
     }
 

@@ -84,7 +84,7 @@ fn is_without_gpus(profile: &Profile) -> bool {
 /// Whether some runner, empty, could hold a slot with these needs: all of what the model asks for together.
 pub(crate) fn could_ever(state: &State, demand: &Demand<'_>, needs: &[GpuMemory]) -> bool {
     let constraints = &demand.shape.constraints;
-    if constraints.gpu_uuids.is_empty() || demand.shape.is_cpu_only() {
+    if constraints.gpu_uuids.is_empty() {
         let matching = |class: &&Class| excluded_by(constraints, demand.kind, &class.traits).is_none();
         let mut profiles = state.index.classes().filter(matching).flat_map(|class| class.profiles.keys());
         return profiles.any(|profile| {

@@ -210,6 +210,11 @@ impl<'a> Search<'a> {
         self.demand.model.open.first().or_else(kept_back).map(|open| Choice::Reuse(open.slot))
     }
 
+    /// Whether a slot that is there takes a lease of this demand.
+    pub(crate) fn can_reuse(&self) -> bool {
+        self.reuse().is_some()
+    }
+
     /// Whether a slot that is kept back for others takes a lease of this demand all the same.
     fn passes_reservations(&self, slot: SlotKey) -> bool {
         let Some(slot) = self.state.slots.get(slot) else { return false };
@@ -219,6 +224,16 @@ impl<'a> Search<'a> {
     /// Whether what is kept free by a reservation is free for this demand.
     pub(super) fn outranks(&self, reservation: &Reservation) -> bool {
         Some(reservation.owner) == self.demand.claimant || reservation.priority < self.demand.priority
+    }
+
+    /// Whether this demand has a reservation of its own that is older: two that count on the same CPU or RAM must not
+    /// hold each other back.
+    pub(super) fn was_reserved_before(&self, other: &Reservation) -> bool {
+        let reservations = &self.state.queue.reservations;
+        let position = |owner: Claimant| reservations.iter().position(|row| row.owner == owner);
+        let own = self.demand.claimant.and_then(position);
+        own.zip(position(other.owner)).is_some_and(|(own, other)| own < other)
+            && other.priority <= self.demand.priority
     }
 
     /// Whether this demand may use what a reservation keeps free until its owner can use it.

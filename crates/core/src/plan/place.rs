@@ -113,6 +113,11 @@ impl Search<'_> {
         self.matches(runner) && self.among_reserved(&mut fits)
     }
 
+    /// Whether a slot would fit anywhere without waiting for anybody.
+    pub(crate) fn fits_now(&self) -> bool {
+        self.place(Soon::Now).is_some()
+    }
+
     /// The best devices of this very runner.
     pub(super) fn place_on(&self, runner: RunnerKey, count: GpuCount, needs: &[GpuMemory], soon: Soon) -> Option<Site> {
         self.rank_runner(runner, None, count, needs, soon).map(|(_, site)| site)
@@ -277,7 +282,8 @@ impl Search<'_> {
     /// CPU and RAM of a machine that are kept free for others.
     fn kept_host(&self, machine: &Machine) -> (u64, u64) {
         let reservations = machine.reserved_for.iter().filter_map(|owner| self.state.reservation_of(*owner));
-        let kept = reservations.filter(|row| !self.outranks(row) && !self.may_backfill(row));
+        let kept = reservations
+            .filter(|row| !self.outranks(row) && !self.was_reserved_before(row) && !self.may_backfill(row));
         kept.fold((0, 0), |(cpu, ram), row| {
             (u64::saturating_add(cpu, row.cpu.get()), u64::saturating_add(ram, row.ram.get()))
         })

@@ -102,7 +102,12 @@ impl Search<'_> {
         let machine = self.state.machines.get(runner.machine)?;
         let host = self.wait_for_host(machine)?;
         let mut wait = host;
-        let usable = self.among_reserved(|| self.usable_devices(key, runner, only, count));
+        let mut usable = self.among_reserved(|| self.usable_devices(key, runner, only, count));
+        // What others keep may be used for a while, but not kept.
+        usable.retain(|device| {
+            let owner = self.state.devices.get(*device).and_then(|row| row.reserved_for);
+            owner.and_then(|owner| self.state.reservation_of(owner)).is_none_or(|row| self.outranks(row))
+        });
         self.count_examined(usable.len().max(1));
         let mut ranks: SmallVec<[usize; 8]> = (0..needs.len()).collect();
         ranks.sort_by(|a, b| needs[*b].cmp(&needs[*a]).then(a.cmp(b)));

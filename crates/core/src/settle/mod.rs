@@ -40,11 +40,12 @@ pub(crate) fn next(state: &mut State, now: Timestamp) -> Option<Decision> {
         if let Some(decision) = reservations::end_broken(state) {
             return Some(decision);
         }
-        if state.agenda.reservations {
+        if state.agenda.reservations > 0 {
+            state.agenda.reservations -= 1;
             if let Some(decision) = reservations::review(state, now) {
                 return Some(decision);
             }
-            state.agenda.reservations = false;
+            state.agenda.reservations = 0;
         }
         if let Some(model) = state.agenda.models.first().copied() {
             match reuse::look_at(state, model, now) {

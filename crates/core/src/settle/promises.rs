@@ -27,7 +27,7 @@ pub(super) fn next(state: &State, now: Timestamp) -> Option<Decision> {
         let open = state.runners.get(slot.runner).is_some_and(Runner::is_open);
         (open && can_keep(state, key, slot)).then(|| keep(state, slot))
     });
-    kept_or_taken_back.or_else(|| move_one(state, now))
+    kept_or_taken_back.or_else(|| move_one(state, now)).or_else(|| move_crowded_out(state, now))
 }
 
 /// Promises on what the agenda names, oldest first.
@@ -45,13 +45,26 @@ fn touched_promises(state: &State) -> BTreeSet<(u64, SlotKey)> {
     on_devices.chain(on_runners).filter_map(promised).collect()
 }
 
-/// A promise whose work could start now on a runner that was touched; or a slot that waits for its turn on a device
-/// where others took its memory. The first of each model speaks for the rest.
+/// A promise whose work could start now on a runner that was touched. The first of each model speaks for the rest.
 fn move_one(state: &State, now: Timestamp) -> Option<Decision> {
     let runners = touched_runners(state);
-    let firsts = state.promised.values().filter_map(|promised| promised.first()).map(|(_, key)| key);
-    let slots = firsts.chain(&state.crowded_out).filter_map(|key| state.slots.get(*key));
-    let mut movable = slots.filter(|slot| fits_elsewhere(state, slot, &runners));
+    let firsts = state.promised.values().filter_map(|promised| promised.first());
+    let mut movable =
+        firsts.filter_map(|(_, key)| state.slots.get(*key)).filter(|slot| fits_elsewhere(state, slot, &runners));
+    movable.next().map(|slot| withdraw(state, slot, now))
+}
+
+/// A slot that waits for its turn on a device where others took its memory, and would fit anywhere else now.
+fn move_crowded_out(state: &State, now: Timestamp) -> Option<Decision> {
+    let fits = |slot: &&Slot| {
+        let first = state.workloads_of(slot).first().copied();
+        let demand = match first {
+            Some(workload) => Demand::of_workload(state, workload),
+            None => slot.model.and_then(|model| Demand::of_replica(state, model)),
+        };
+        demand.is_some_and(|demand| Search::new(state, demand).fits_now())
+    };
+    let mut movable = state.crowded_out.iter().filter_map(|key| state.slots.get(*key)).filter(fits);
     movable.next().map(|slot| withdraw(state, slot, now))
 }
 

@@ -54,7 +54,10 @@ fn is_sound(state: &State, row: &Reservation) -> bool {
     let runner = state.runners.get(row.runner);
     is_waiting(state, row.owner)
         && Search::new(state, demand).matches(row.runner)
-        && runner.is_some_and(|runner| runner.liveness == Liveness::Ready && runner.admission == Admission::Open)
+        && runner.is_some_and(|runner| {
+            let is_open = runner.liveness == Liveness::Ready && runner.admission == Admission::Open;
+            is_open && runner.machine == row.machine
+        })
         && row.devices.iter().all(open)
 }
 
@@ -64,9 +67,10 @@ fn is_waiting(state: &State, claimant: Claimant) -> bool {
         Claimant::Workload(key) => {
             let Some(row) = state.workloads.get(key).filter(|row| row.queued.is_some()) else { return false };
             let model = state.models.get(row.model);
+            let can_reuse = || Demand::of_workload(state, key).is_some_and(|demand| Search::new(state, demand).can_reuse());
             let needs_a_slot = |model: &crate::state::Model| match row.submission.kind {
                 WorkloadKind::Job => true,
-                WorkloadKind::Lease => model.may_grow() && model.open.is_empty(),
+                WorkloadKind::Lease => model.may_grow() && !can_reuse(),
             };
             model.is_some_and(|model| !model.deleted && needs_a_slot(model))
         }

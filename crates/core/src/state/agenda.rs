@@ -7,6 +7,9 @@ use std::collections::BTreeSet;
 
 use crate::table::{DeviceKey, ModelKey, RunnerKey, SlotKey};
 
+/// Changes to reservations that one review makes, at most.
+const CHANGES_PER_REVIEW: u32 = 32;
+
 /// Notes for settling.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Agenda {
@@ -22,6 +25,14 @@ pub(crate) struct Agenda {
     pub(crate) runners: BTreeSet<RunnerKey>,
     /// Models that may have too few slots.
     pub(crate) replicas: BTreeSet<ModelKey>,
-    /// Reservations should be looked at.
-    pub(crate) reservations: bool,
+    /// How many more changes to reservations may be made before the next review. A review that never ended would hold up
+    /// everybody.
+    pub(crate) reservations: u32,
+}
+
+impl Agenda {
+    /// Has reservations looked at.
+    pub(crate) fn review_reservations(&mut self) {
+        self.reservations = CHANGES_PER_REVIEW;
+    }
 }

@@ -121,7 +121,7 @@ impl State {
             self.understaffed.insert(model);
             self.arm_reservations();
         } else if self.understaffed.remove(&model) {
-            self.agenda.reservations = true;
+            self.agenda.review_reservations();
         }
     }
 

@@ -204,10 +204,8 @@ impl State {
 
     /// Reservations that keep a slot from taking leases of their priority or a lower one.
     pub(crate) fn reservations_on<'a>(&'a self, slot: &'a Slot) -> impl Iterator<Item = &'a Reservation> {
-        let machine_of = |runner| self.runners.get(runner).map(|row| row.machine);
-        let in_the_way = move |row: &&Reservation| {
-            !row.backfill && row.concerns(slot, row.drains_host && machine_of(row.runner) == machine_of(slot.runner))
-        };
+        let machine = self.runners.get(slot.runner).map(|row| row.machine);
+        let in_the_way = move |row: &&Reservation| !row.backfill && row.concerns(slot, machine == Some(row.machine));
         self.queue.reservations.iter().filter(in_the_way)
     }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::index::{Count, Ranked};
 use crate::reason::{Cause, WaitReason};
 use crate::state::slot::Slot;
-use crate::table::{DeviceKey, ModelKey, Row, RunnerKey, ShapeKey, SlotKey, WorkloadKey};
+use crate::table::{DeviceKey, MachineKey, ModelKey, Row, RunnerKey, ShapeKey, SlotKey, WorkloadKey};
 
 /// The order of waiting: priority, then age.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,6 +94,8 @@ pub(crate) struct Reservation {
     pub(crate) pool: PoolName,
     pub(crate) priority: Priority,
     pub(crate) runner: RunnerKey,
+    /// Whose CPU and RAM are kept.
+    pub(crate) machine: MachineKey,
     /// In rank order.
     pub(crate) devices: Vec<DeviceKey>,
     pub(crate) cpu: Millicores,
@@ -130,6 +132,6 @@ pub(crate) struct Queue {
     pub(crate) shapes: BTreeMap<QueueKey, ShapeKey>,
     /// Work that failed and pauses: it keeps its place, and may have a place kept free.
     pub(crate) paused: BTreeSet<QueueKey>,
-    /// A few for each pool at most.
+    /// A few for each pool at most, in the order in which they were made.
     pub(crate) reservations: Vec<Reservation>,
 }

@@ -20,7 +20,7 @@ impl Agent {
                 tracing::warn!(slot = %slot.id, "not started: the driver shows too little free memory");
                 Ok(self.record.note(Kept::of(&slot, Life::Refused))?)
             }
-            Action::Adopt(kept) => self.adopt(*kept),
+            Action::Adopt(kept) => self.adopt(&kept),
             Action::NoTrace(kept) => {
                 tracing::info!(slot = %kept.id, "not on record, nobody carries its mark, and the driver lists nobody");
                 self.live.remove(&kept.id);

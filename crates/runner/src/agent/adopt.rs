@@ -12,9 +12,9 @@ use crate::reconcile::{Health, Kept, Life};
 use crate::record::Obeys;
 
 impl Agent {
-    /// Takes over what an agent before this one started.
+    /// Takes over what an agent before this one started. What is over has nothing that could be followed.
     pub(super) fn take_over_all(&mut self) -> Result<(), AgentError> {
-        let rows: Vec<Kept> = self.record.kept().values().cloned().collect();
+        let rows: Vec<Kept> = self.record.kept().values().filter(|kept| !kept.is_over()).cloned().collect();
         for kept in rows {
             self.take_over(&kept)?;
         }
@@ -92,7 +92,7 @@ impl Agent {
                 continue;
             }
             let Some(carrier) = Carrier::of(&mark, &processes).map_err(unreadable)? else { continue };
-            self.adopt(Kept {
+            self.adopt(&Kept {
                 id: mark.slot,
                 generation: mark.generation,
                 gpus: Vec::new(),
@@ -108,11 +108,11 @@ impl Agent {
     }
 
     /// Puts a slot on record of which a process was found.
-    pub(super) fn adopt(&mut self, kept: Kept) -> Result<(), AgentError> {
+    pub(super) fn adopt(&mut self, kept: &Kept) -> Result<(), AgentError> {
         let pid = kept.process.as_ref().map(|process| process.pid);
         tracing::warn!(slot = %kept.id, generation = kept.generation.get(), ?pid, "found running, but not on record");
         self.record.note(kept.clone())?;
-        self.take_over(&kept)
+        self.take_over(kept)
     }
 
     /// Notes how a slot is run that was found without a record, as the server says it.

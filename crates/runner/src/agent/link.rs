@@ -59,6 +59,8 @@ pub(super) struct Link {
     polling: Option<Polling>,
     pause: Duration,
     obeys: Option<Obeys>,
+    /// The last report was answered in the agent's protocol: what the server wants may be asked for.
+    is_understood: bool,
     /// When it was last said that the server speaks another protocol.
     said_protocol: Option<Instant>,
 }
@@ -76,6 +78,7 @@ impl Link {
             polling: None,
             pause: Duration::ZERO,
             obeys,
+            is_understood: false,
             said_protocol: None,
         }
     }
@@ -128,7 +131,7 @@ impl Link {
     }
 
     fn poll(&mut self) {
-        let (None, Some(incarnation)) = (&self.polling, self.incarnation) else { return };
+        let (None, Some(incarnation), true) = (&self.polling, self.incarnation, self.is_understood) else { return };
         let query = DesiredQuery {
             epoch: self.newest.map(|newest| newest.epoch),
             after: self.newest.map(|newest| newest.revision),
@@ -178,9 +181,14 @@ impl Link {
 
     fn answered(&mut self, answer: Result<ReportAnswer, ClientError>) -> Heard {
         match answer {
-            Ok(answer) if answer.protocol != PROTOCOL => self.misunderstood(answer.protocol),
+            Ok(answer) if answer.protocol != PROTOCOL => {
+                // Its number is kept, so that it does not register anew with every report.
+                self.incarnation = Some(answer.incarnation);
+                self.misunderstood(answer.protocol)
+            }
             Ok(answer) => {
                 self.pause = Duration::ZERO;
+                self.is_understood = true;
                 if self.incarnation.replace(answer.incarnation) != Some(answer.incarnation) {
                     tracing::info!(incarnation = answer.incarnation.get(), cluster = %answer.cluster_id, "registered");
                 }
@@ -203,9 +211,7 @@ impl Link {
             tracing::error!("{why}. Until then nothing is started or stopped for it, and slots go on as they are");
             self.said_protocol = Some(Instant::now());
         }
-        // What it wants is not asked for before it has taken in a report in the same protocol.
-        self.incarnation = None;
-        self.newest = None;
+        self.is_understood = false;
         self.polling.take().inspect(JoinHandle::abort);
         self.back_off();
         Heard::Again

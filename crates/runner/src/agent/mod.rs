@@ -372,3 +372,34 @@ fn now() -> Timestamp {
 
 /// What the eyes saw last.
 type Look = Option<Arc<Inventory>>;
+
+#[cfg(test)]
+mod tests {
+    use berth_domain::{Bytes, ClusterId, DesiredSlot, Epoch, Generation, Millicores, Revision, RunSpec, WorkloadKind};
+
+    use super::*;
+    use crate::reconcile::Version;
+
+    #[test]
+    fn an_agent_that_drains_stops_what_should_run_and_answers_what_is_asked() {
+        let spec = RunSpec {
+            model: "m".parse().unwrap(),
+            runtime: "r".parse().unwrap(),
+            kind: WorkloadKind::Lease,
+            args: Vec::new(),
+            cpu_millicores: Millicores::ZERO,
+            ram_bytes: Bytes::ZERO,
+            concurrency: 1,
+        };
+        let id = |number| SlotId::new(uuid::Uuid::from_u128(number));
+        let slot =
+            |number, action| DesiredSlot { id: id(number), generation: Generation::new(1), gpus: Vec::new(), action };
+        let actions = [DesiredAction::Run(Box::new(spec)), DesiredAction::Stop, DesiredAction::Account];
+        let slots = (0..).zip(actions).map(|(number, action)| slot(number, action)).collect();
+        let cluster = ClusterId::new(uuid::Uuid::from_u128(1));
+        let version = Version { cluster, epoch: Epoch::new(1), revision: Revision::new(1) };
+        let drained = nothing_of(Wish { version, sent: Instant::now(), slots });
+        let actions: Vec<DesiredAction> = drained.slots.into_iter().map(|slot| slot.action).collect();
+        assert_eq!(actions, [DesiredAction::Stop, DesiredAction::Stop, DesiredAction::Account]);
+    }
+}

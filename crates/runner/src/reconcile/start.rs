@@ -37,13 +37,15 @@ pub(super) fn start(
             None => has_room = false,
         }
     }
-    match search(world, slot) {
-        Search::Act(action) => Some(action),
-        Search::Later => None,
-        Search::Nobody if !has_room => Some(Action::Refuse(Box::new(slot.clone()))),
-        Search::Nobody => {
-            starting.extend(slot.gpus.iter().map(|gpu| gpu.uuid.clone()));
-            Some(Action::Start(Box::new(slot.clone())))
-        }
+    let action = match search(world, slot) {
+        Search::Act(action) => action,
+        Search::Later => return None,
+        Search::Nobody if has_room => Action::Start(Box::new(slot.clone())),
+        Search::Nobody => Action::Refuse(Box::new(slot.clone())),
+    };
+    // One that somebody else started has its turn on its devices too.
+    if matches!(action, Action::Start(_) | Action::Adopt(_)) {
+        starting.extend(slot.gpus.iter().map(|gpu| gpu.uuid.clone()));
     }
+    Some(action)
 }

@@ -139,7 +139,7 @@ mod tests {
         let value = serde_json::to_value(to_json(&kept)).unwrap();
         assert_eq!(value["format"], 2);
         assert_eq!(parsed(&value).unwrap(), kept);
-        let mut newer = value.clone();
+        let mut newer = value;
         newer["format"] = json!(3);
         assert!(matches!(parsed(&newer), Err(RecordError::Newer { format: 3, .. })));
         assert!(matches!(parsed(&json!({"format": 2})), Err(RecordError::Damaged { .. })));

@@ -69,6 +69,24 @@ fn r8_while_the_driver_lists_somebody_that_nobody_can_see_nothing_is_concluded()
 }
 
 #[test]
+fn r8_while_the_driver_lists_somebody_whose_environment_says_nothing_nothing_is_concluded() {
+    let server = Server::start();
+    let machine = Machine::started(&server);
+    let slot = server.slot(7);
+    // As programs do that write over their environment: this one may be of the slot.
+    let bare = Stranger::without_environment();
+    machine.shows(&format!("[[gpu.process]]\npid = {}\nused = \"1GiB\"", bare.pid()));
+    server.wants(&[asked(&slot, "account")]);
+    let row = server.until_told(&slot, "unknown");
+    let why = row["detail"].as_str().unwrap();
+    assert!(why.contains(&bare.pid().to_string()) && why.contains("does not say whose it is"), "{why}");
+    // One that shows its environment is somebody else.
+    let plain = Stranger::of(&machine, &server.slot(8), 1, "lease");
+    machine.shows(&format!("[[gpu.process]]\npid = {}\nused = \"1GiB\"", plain.pid()));
+    assert_eq!(server.until_told(&slot, "gone")["reason"], "no_trace");
+}
+
+#[test]
 fn r8_a_driver_that_does_not_answer_proves_nothing() {
     let server = Server::start();
     let machine = Machine::started(&server);

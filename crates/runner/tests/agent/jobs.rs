@@ -190,7 +190,7 @@ impl SmallDisk {
 
     /// Leaves no room at all.
     fn fill(&self) {
-        let mut file = File::create(self.ballast()).unwrap();
+        let mut file = File::options().create(true).append(true).open(self.ballast()).unwrap();
         for size in [64 << 10, 4096, 1] {
             while file.write_all(&vec![1; size]).is_ok() {}
         }
@@ -234,9 +234,25 @@ fn on_a_full_disk_a_job_ends_with_its_code_and_nothing_is_started_that_is_not_on
     server.until_heard();
     assert_eq!((machine.runs_at(&gate), machine.runs_at(&next_gate)), (1, 0));
 
-    // Somebody makes room.
+    // Somebody makes room: what is known is written, and what was held back is started.
     fs::remove_file(disk.ballast()).unwrap();
     machine.until_runs_at(&next_gate);
     let life = || machine.record_of(&slot).map(|record| record["life"]["gone"]["why"].clone());
     until("the record is written", || life() == Some(json!({ "exited": 0 })));
+
+    // With nothing left to write, it is the start itself that finds no room.
+    let (last, last_gate) = (server.slot(9), machine.gate("last"));
+    server.until_told(&next, "ready");
+    disk.fill();
+    server.wants(&[
+        run(&slot, "job", "job", &[&gate, "0"]),
+        run(&next, "job", "job", &[&next_gate, "0"]),
+        run(&last, "job", "job", &[&last_gate, "0"]),
+    ]);
+    until("it says why", || machine.log().contains("cannot be put on record before there is room"));
+    server.until_heard();
+    assert_eq!((machine.runs_at(&last_gate), machine.record_of(&last)), (0, None));
+    assert!(machine.is_running());
+    fs::remove_file(disk.ballast()).unwrap();
+    machine.until_runs_at(&last_gate);
 }

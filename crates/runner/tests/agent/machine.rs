@@ -106,7 +106,9 @@ impl Machine {
              report_every = \"50ms\"\non_agent_exit = \"{}\"\n\
              [inventory]\nlibrary = \"{}\"\nmachine_id = \"{}\"\ndeadline = \"500ms\"\nreopen = \"1s\"\n\
              [runtime.server]\n{command}\n[runtime.job]\n{command}\nkind = \"job\"\n\
-             [runtime.both]\n{command}\nkind = \"both\"\n[runtime.absent]\ncommand = [\"/nowhere/at/all\"]\n\
+             [runtime.both]\n{command}\nkind = \"both\"\n\
+             [runtime.slow]\n{command}\nready = {{ path = \"/health\", deadline = \"1h\" }}\n\
+             [runtime.absent]\ncommand = [\"/nowhere/at/all\"]\n\
              kind = \"job\"\n",
             self.id,
             self.server,
@@ -255,6 +257,15 @@ impl Stranger {
         Self(command.spawn().unwrap())
     }
 
+    /// One that shows nothing of where it comes from.
+    pub(crate) fn without_environment() -> Self {
+        let mut command = Command::new("sleep");
+        let stranger = Self(command.arg("600").env_clear().stdin(Stdio::null()).spawn().unwrap());
+        let environ = format!("/proc/{}/environ", stranger.pid());
+        until("it has no environment", || fs::read(&environ).unwrap().is_empty());
+        stranger
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.0.id()
     }
@@ -262,11 +273,6 @@ impl Stranger {
     /// Whether it still lives.
     pub(crate) fn is_alive(&mut self) -> bool {
         self.0.try_wait().unwrap().is_none()
-    }
-
-    pub(crate) fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
     }
 }
 

@@ -1,5 +1,5 @@
 //! A real agent process against a server that says what the test wants: no scheduler, no journal, no luck.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 mod account;
 mod doors;

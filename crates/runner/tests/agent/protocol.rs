@@ -42,8 +42,9 @@ fn every_report_says_its_protocol_and_what_runtimes_are_for() {
     let _machine = Machine::started(&server);
     let report = server.last_report().unwrap();
     assert_eq!(report["protocol"], 2);
-    assert_eq!(report["runtimes"], json!(["both", "job", "server"]));
-    assert_eq!(report["runtime_kinds"], json!({ "both": "both", "job": "job", "server": "server" }));
+    assert_eq!(report["runtimes"], json!(["both", "job", "server", "slow"]));
+    // What is not listed is for both.
+    assert_eq!(report["runtime_kinds"], json!({ "job": "job", "server": "server", "slow": "server" }));
 }
 
 #[test]
@@ -79,6 +80,7 @@ fn n8_what_a_server_of_another_protocol_desires_is_not_done() {
         let before = server.reports();
         until("it tries again and again", || server.reports() > before + 2);
         is_unmoved(&mut machine, &slot);
+        assert_eq!(server.last_report().unwrap()["incarnation"], 1, "it does not register again and again");
         assert_eq!(machine.log().matches(words).count(), 1, "and does not say so all the time");
         server.words().protocols[which] = 2;
         obeys(&server, &machine, &slot);

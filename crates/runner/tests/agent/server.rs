@@ -28,19 +28,12 @@ pub(crate) struct Words {
     /// How many polls were answered, and how many wait.
     polls: u64,
     waiting: u64,
-    /// The newest revision that a poll was answered with.
-    handed_out: u64,
 }
 
 impl Words {
     /// How many polls were answered.
     pub(crate) fn polls(&self) -> u64 {
         self.polls
-    }
-
-    /// Whether a poll was answered with what is wanted now.
-    pub(crate) fn slots_were_handed_out(&self) -> bool {
-        self.handed_out == self.revision
     }
 }
 
@@ -64,7 +57,6 @@ impl Server {
             reports: Vec::new(),
             polls: 0,
             waiting: 0,
-            handed_out: 0,
         };
         let address = listener.local_addr().unwrap().to_string();
         // No other test has slots of this cluster.
@@ -212,7 +204,6 @@ impl Server {
         let mut words = self.words();
         words.waiting -= 1;
         words.polls += 1;
-        words.handed_out = words.revision;
         let mut answer = self.identity();
         answer["revision"] = json!(words.revision);
         answer["protocol"] = json!(words.protocols[2]);

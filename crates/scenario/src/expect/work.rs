@@ -62,6 +62,7 @@ fn check_workload(
     found.word(what("waits"), expected.waits.as_ref(), view.waits.map_or("no", |why| why.code()));
     found.word(what("cause"), expected.cause.as_ref(), view.cause.map_or("none", |cause| cause.code()));
     found.same(what("attempt"), expected.attempt.as_ref(), &view.attempt.get());
+    found.same(what("may_run_twice"), expected.may_run_twice.as_ref(), &view.may_run_twice);
     found.set(what("reserved"), expected.reserved.as_ref(), view.reserved.iter().map(ToString::to_string).collect());
     Ok(())
 }

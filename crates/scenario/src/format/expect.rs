@@ -80,6 +80,7 @@ pub(crate) struct WorkloadExpect {
     pub(crate) cause: Option<String>,
     pub(crate) attempt: Option<u32>,
     pub(crate) reserved: Option<Vec<String>>,
+    pub(crate) may_run_twice: Option<bool>,
 }
 
 /// A device's ledger.

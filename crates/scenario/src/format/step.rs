@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::ModelText;
 use super::expect::Expect;
-use super::runner::RuntimesText;
+use super::runner::{Mode, RuntimesText};
 use super::shorthand::{FromText, Many, text_or_table};
 
 macro_rules! verbs {
@@ -167,6 +167,7 @@ short! {
     Register, RegisterTable, "a runner's id, or a table", runner: RunnerId, {
         boot: Option<BootId>,
         loses_record: bool,
+        loses_slots: bool,
     }
 }
 
@@ -181,6 +182,9 @@ short! {
         runtimes: Option<RuntimesText>,
         cpu_millicores: Option<u64>,
         ram: Option<Bytes>,
+        attributes: Option<bool>,
+        starts: Option<Mode>,
+        stops: Option<Mode>,
         incarnation: Option<u64>,
         sequence: Option<u64>,
         boot: Option<BootId>,

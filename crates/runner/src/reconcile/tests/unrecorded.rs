@@ -109,11 +109,19 @@ fn n7_what_somebody_carries_the_mark_of_is_not_started_but_adopted() {
     let job = Bench::new(vec![wanted.clone()]).find(1, carried(1, Some(WorkloadKind::Job)));
     assert_eq!(adopted(&job).life, started(true), "a job has nothing to answer");
     // One that holds the memory already is not refused for want of memory.
-    let mut full = bench.clone();
+    let mut full = bench;
     full.devices[0].free = Some(Bytes::ZERO);
     assert_eq!(adopted(&full), row);
     let kept = Bench::new(vec![wanted]).keep_row(row).see(1, alive(Health::Pending));
     assert_eq!(kept.actions(), vec![]);
+}
+
+#[test]
+fn nothing_starts_on_a_device_beside_one_that_is_found_starting_there() {
+    let wanted = vec![slot(1, RUN, "GPU-a", 10), slot(2, RUN, "GPU-a", 10), slot(3, RUN, "GPU-b", 10)];
+    let actions = Bench::new(wanted.clone()).find(1, carried(1, None)).actions();
+    assert!(matches!(actions[0], Action::Adopt(_)), "{actions:?}");
+    assert_eq!(actions[1..], [Action::Start(Box::new(wanted[2].clone()))]);
 }
 
 #[test]
