@@ -37,6 +37,20 @@ pub enum ReadError {
         /// The newest format that this code reads.
         known: u32,
     },
+    /// A berth wrote it whose records this one cannot read any more.
+    #[error(
+        "{} has format {found}, and this berth reads formats from {oldest} on: start it with the version that wrote it, \
+         or begin with an empty data directory (agents then stop nothing by themselves)",
+        file.display()
+    )]
+    OlderFormat {
+        /// The file.
+        file: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The oldest format that this code reads.
+        oldest: u32,
+    },
     /// The operating system refused.
     #[error(transparent)]
     Io(#[from] FileError),

@@ -14,7 +14,9 @@ use berth_domain::Revision;
 /// How long a header is.
 pub(crate) const HEADER: usize = 64;
 /// The format that this code writes, and the newest that it reads.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
+/// The oldest format that it reads. What is in the records of older ones means something else by now.
+pub(crate) const OLDEST: u32 = 3;
 
 /// What kind of file it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +52,8 @@ pub(crate) enum HeaderError {
     Damaged,
     /// Written by a newer berth.
     Newer(u32),
+    /// Written by a berth that is too old.
+    Older(u32),
 }
 
 impl Header {
@@ -78,7 +82,8 @@ impl Header {
         }
         match u32_at(bytes, 8) {
             0 => return Err(HeaderError::Damaged),
-            1..=FORMAT => {}
+            OLDEST..=FORMAT => {}
+            older if older < OLDEST => return Err(HeaderError::Older(older)),
             newer => return Err(HeaderError::Newer(newer)),
         }
         Ok(Self { revision: Revision::new(u64_at(bytes, 16)), number: u64_at(bytes, 24), checksum: u32_at(bytes, 32) })
@@ -118,5 +123,7 @@ mod tests {
         let header = Header { revision: Revision::new(7), number: 0, checksum: 0 };
         let bytes = header.encode_format(Kind::Snapshot, FORMAT + 1);
         assert_eq!(Header::decode(Kind::Snapshot, &bytes), Err(HeaderError::Newer(FORMAT + 1)));
+        let bytes = header.encode_format(Kind::Segment, OLDEST - 1);
+        assert_eq!(Header::decode(Kind::Segment, &bytes), Err(HeaderError::Older(OLDEST - 1)));
     }
 }

@@ -7,7 +7,7 @@ use berth_domain::{Epoch, Revision};
 use crate::{
     error::{Damage, Flaw, ReadError},
     frame::{ALIGN, FRAME_HEADER, Frame, FrameHeader, Place},
-    header::{FORMAT, HEADER, Header, HeaderError, Kind},
+    header::{FORMAT, HEADER, OLDEST, Header, HeaderError, Kind},
 };
 
 /// What a crash leaves or takes as a whole. Disks write sectors of 512 bytes or more; persistent memory writes lines
@@ -44,6 +44,7 @@ pub(crate) fn check_header(file: &Path, bytes: &[u8], first: Revision) -> Result
         Ok(header) => Err(damage(Flaw::Name { header: header.revision }).into()),
         Err(HeaderError::Damaged) => Err(damage(Flaw::Header).into()),
         Err(HeaderError::Newer(found)) => Err(ReadError::NewerFormat { file: file.to_owned(), found, known: FORMAT }),
+        Err(HeaderError::Older(found)) => Err(ReadError::OlderFormat { file: file.to_owned(), found, oldest: OLDEST }),
     }
 }
 

@@ -11,7 +11,7 @@ use crc32fast::Hasher;
 use crate::{
     disk::{self, Disk, DiskFile},
     error::{Damage, Flaw, ReadError, failed},
-    header::{FORMAT, HEADER, Header, HeaderError, Kind},
+    header::{FORMAT, HEADER, OLDEST, Header, HeaderError, Kind},
     names,
 };
 
@@ -59,6 +59,9 @@ pub(crate) fn read_file<D: Disk>(disk: &D, file: &Path, revision: Revision) -> R
         Err(HeaderError::Damaged) => return Err(damage(0, Flaw::Header)),
         Err(HeaderError::Newer(found)) => {
             return Err(ReadError::NewerFormat { file: file.to_owned(), found, known: FORMAT });
+        }
+        Err(HeaderError::Older(found)) => {
+            return Err(ReadError::OlderFormat { file: file.to_owned(), found, oldest: OLDEST });
         }
     };
     if header.revision != revision {

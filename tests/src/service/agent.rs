@@ -138,6 +138,17 @@ impl FakeAgent {
         body
     }
 
+    /// Reports with the slots that a test wrote down in what it says of itself.
+    pub fn report_as_is(&mut self) -> Reply {
+        self.sequence += 1;
+        let body = Value::Object({
+            let mut body = self.report_body().as_object().cloned().unwrap_or_default();
+            body.insert("slots".to_owned(), self.about["slots"].clone());
+            body
+        });
+        self.api.ask("PUT", &format!("/api/v1/runners/{}/report", self.id)).json(&body).send()
+    }
+
     /// Asks what it should run, and waits for news for so long.
     pub fn desired(&mut self, wait: &str) -> Reply {
         let id = self.id.clone();
@@ -204,7 +215,9 @@ impl FakeAgent {
                 (Some("run"), Some(_)) => {}
                 (Some("stop"), Some(_)) => self.stop(&id),
                 // Never started, or proven gone already: that is what it says, again.
-                (Some("stop"), None) => self.note(id, generation, "gone", slot),
+                (Some("stop" | "account"), None) => self.note(id, generation, "gone", slot),
+                // What it has it reports anyway.
+                (Some("account"), Some(_)) => {}
                 (action, _) => panic!("an agent knows no {action:?}"),
             }
         }
