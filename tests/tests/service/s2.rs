@@ -233,13 +233,18 @@ fn s2_a_restart_on_a_full_disk_is_not_ready() {
     let set = ["journal.segment=1MiB", "journal.spare=1MiB"];
     let mut server = Options::default().data_dir(&disk.at.path().join("data")).set(&set).start();
     let api = server.api();
-    let _ = api.get("/readyz").is(200);
-    server.kill();
-    // Somebody else's file takes all that is left, but for what the journal has already.
+    api.model("chat", json!({ "memory": "80GiB" }));
+    // Somebody else's file takes all that is left on the disk, and submissions what the journal has already.
     let ballast = disk.at.path().join("ballast");
     let mut file = std::fs::File::create(&ballast).unwrap();
     while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
     drop(file);
+    let body = json!({ "model": "chat", "kind": "job", "job": { "args": vec!["x".repeat(1000); 100] } });
+    let submit = || api.ask("POST", "/api/v1/workloads").json(&body).send().status;
+    assert!((0..100).any(|_| submit() == 503), "100 x 100 KB fit into 8 MiB");
+    while api.lease("chat").status == 201 {}
+    let _ = api.get("/readyz").is(503);
+    server.kill();
     server.restart();
     let said = api.get("/readyz").is(503);
     assert!(said.body["reasons"][0].as_str().unwrap().contains("no room"), "{:?}", said.body);
