@@ -14,7 +14,8 @@ fn passes(text: &str) {
 /// 25 GPUs of 25 names, and a model for every pair of names: each is a placement key of its own.
 #[test]
 fn the_300th_placement_key_is_as_good_as_the_first() {
-    let mut text = String::from("id = \"keys\"\ntitle = \"300 sets of GPU names\"\n\n[[runner]]\nid = \"r1\"\ngpus = [\n");
+    let mut text =
+        String::from("id = \"keys\"\ntitle = \"300 sets of GPU names\"\n\n[[runner]]\nid = \"r1\"\ngpus = [\n");
     for name in 0..25 {
         let _ = writeln!(text, "    {{ memory = \"80GiB\", name = \"n{name}\" }},");
     }
@@ -38,7 +39,8 @@ fn the_300th_placement_key_is_as_good_as_the_first() {
 /// Models come and go under ever new names: what only they asked for is forgotten, and the next one is placed.
 #[test]
 fn placement_keys_of_models_that_are_gone_are_used_again() {
-    let mut text = String::from("id = \"churn\"\ntitle = \"400 models, one after the other\"\n\n[[runner]]\nid = \"r1\"\n");
+    let mut text =
+        String::from("id = \"churn\"\ntitle = \"400 models, one after the other\"\n\n[[runner]]\nid = \"r1\"\n");
     text.push_str("gpus = [{ memory = \"80GiB\", name = \"a\" }, { memory = \"80GiB\", name = \"b\" }]\n\n");
     for number in 0..400 {
         let names = format!("[\"a\", \"never-{number}\"]");

@@ -1,6 +1,6 @@
 //! Random worlds, random histories: what must be true is true after every step.
 
-use berth_core::{Settings, Command, invariants, step};
+use berth_core::{Command, Settings, invariants, step};
 use berth_domain::Span;
 use berth_tests::acts::{Act, acts};
 use berth_tests::checks::difference;

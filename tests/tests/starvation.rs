@@ -121,8 +121,7 @@ fn play(world: &World, arrivals: &[Arrival]) -> Outcome {
     run.checks.judging = false;
     let count = u64::try_from(arrivals.len()).unwrap_or(u64::MAX);
     let bound = settings().age_limit.millis() / 1000 + (count + 1) * (LONGEST + OVERHEAD);
-    let mut day =
-        Day { run, known: BTreeMap::new(), began: BTreeMap::new(), bound: Span::from_secs(bound) };
+    let mut day = Day { run, known: BTreeMap::new(), began: BTreeMap::new(), bound: Span::from_secs(bound) };
     for (number, arrival) in (0..).zip(arrivals) {
         for _ in 0..arrival.after {
             day.second()?;

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use berth_core::{Answer, Command, Event, Refusal, Report, Settings, State, invariants, replay, step};
-use berth_domain::{Attempt, ClusterId, DesiredAction, Incarnation, SlotId, Span, Timestamp, WorkloadId, WorkloadState};
+use berth_domain::{
+    Attempt, ClusterId, DesiredAction, Incarnation, SlotId, Span, Timestamp, WorkloadId, WorkloadState,
+};
 use uuid::Uuid;
 
 use crate::agent::Agent;

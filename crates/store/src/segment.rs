@@ -7,7 +7,7 @@ use berth_domain::{Epoch, Revision};
 use crate::{
     error::{Damage, Flaw, ReadError},
     frame::{ALIGN, FRAME_HEADER, Frame, FrameHeader, Place},
-    header::{FORMAT, HEADER, OLDEST, Header, HeaderError, Kind},
+    header::{FORMAT, HEADER, Header, HeaderError, Kind, OLDEST},
 };
 
 /// What a crash leaves or takes as a whole. Disks write sectors of 512 bytes or more; persistent memory writes lines

@@ -11,7 +11,7 @@ use crc32fast::Hasher;
 use crate::{
     disk::{self, Disk, DiskFile},
     error::{Damage, Flaw, ReadError, failed},
-    header::{FORMAT, HEADER, OLDEST, Header, HeaderError, Kind},
+    header::{FORMAT, HEADER, Header, HeaderError, Kind, OLDEST},
     names,
 };
 

@@ -115,8 +115,10 @@ fn r8_an_unknown_slot_is_accounted_for() {
     assert_eq!(desired["protocol"], 2);
 
     // It cannot tell, and says why.
-    let say = |state: Value| json!([{ "id": slot, "generation": 1, "state": state["state"], "detail": state["detail"],
-        "reason": state["reason"], "evidence": state["evidence"] }]);
+    let say = |state: Value| {
+        json!([{ "id": slot, "generation": 1, "state": state["state"], "detail": state["detail"],
+        "reason": state["reason"], "evidence": state["evidence"] }])
+    };
     agent.about["slots"] = say(json!({ "state": "unknown", "detail": "another pid namespace" }));
     let _ = agent.report_as_is().is(200);
     let shown = api.get(&format!("/scheduler/slots/{slot}")).is(200).body;

@@ -232,8 +232,7 @@ impl<'a> Search<'a> {
         let reservations = &self.state.queue.reservations;
         let position = |owner: Claimant| reservations.iter().position(|row| row.owner == owner);
         let own = self.demand.claimant.and_then(position);
-        own.zip(position(other.owner)).is_some_and(|(own, other)| own < other)
-            && other.priority <= self.demand.priority
+        own.zip(position(other.owner)).is_some_and(|(own, other)| own < other) && other.priority <= self.demand.priority
     }
 
     /// Whether this demand may use what a reservation keeps free until its owner can use it.

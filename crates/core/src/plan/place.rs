@@ -282,8 +282,8 @@ impl Search<'_> {
     /// CPU and RAM of a machine that are kept free for others.
     fn kept_host(&self, machine: &Machine) -> (u64, u64) {
         let reservations = machine.reserved_for.iter().filter_map(|owner| self.state.reservation_of(*owner));
-        let kept = reservations
-            .filter(|row| !self.outranks(row) && !self.was_reserved_before(row) && !self.may_backfill(row));
+        let kept =
+            reservations.filter(|row| !self.outranks(row) && !self.was_reserved_before(row) && !self.may_backfill(row));
         kept.fold((0, 0), |(cpu, ram), row| {
             (u64::saturating_add(cpu, row.cpu.get()), u64::saturating_add(ram, row.ram.get()))
         })

@@ -67,7 +67,8 @@ fn is_waiting(state: &State, claimant: Claimant) -> bool {
         Claimant::Workload(key) => {
             let Some(row) = state.workloads.get(key).filter(|row| row.queued.is_some()) else { return false };
             let model = state.models.get(row.model);
-            let can_reuse = || Demand::of_workload(state, key).is_some_and(|demand| Search::new(state, demand).can_reuse());
+            let can_reuse =
+                || Demand::of_workload(state, key).is_some_and(|demand| Search::new(state, demand).can_reuse());
             let needs_a_slot = |model: &crate::state::Model| match row.submission.kind {
                 WorkloadKind::Job => true,
                 WorkloadKind::Lease => model.may_grow() && !can_reuse(),
@@ -91,15 +92,15 @@ fn improve(state: &State, row: &Reservation, now: Timestamp) -> Option<Vec<Event
     let best = choose_reservation(state, demand);
     match (here, best) {
         (None, None) => Some(vec![Event::ReservationEnded { owner: state.name_of(row.owner)? }]),
-        (None, Some(best)) => Some(reserve(state, row.owner, &demand, best, row.since, now)?),
+        (None, Some(best)) => reserve(state, row.owner, &demand, &best, row.since, now),
         (Some(here), Some(best)) if best.wait.is_worth_moving_from(&here.wait) => {
-            reserve(state, row.owner, &demand, best, row.since, now)
+            reserve(state, row.owner, &demand, &best, row.since, now)
         }
         (Some(here), _) => {
             let same = place(state, row.owner, &demand, &here, row.since, now)?;
             let known = (row.runner, &row.devices, row.drains_host, row.backfill, row.free_at);
             let is_same = known == (here.runner, &here.devices, same.drains_host, same.backfill, same.free_at);
-            (!is_same).then(|| reserve(state, row.owner, &demand, here, row.since, now)).flatten()
+            (!is_same).then(|| reserve(state, row.owner, &demand, &here, row.since, now)).flatten()
         }
     }
 }
@@ -123,7 +124,7 @@ fn grant(state: &State, now: Timestamp) -> Option<Vec<Event>> {
         looked_at += 1;
         let Some(demand) = Demand::of_claimant(state, claimant) else { continue };
         if let Some(site) = choose_reservation(state, demand) {
-            return reserve(state, claimant, &demand, site, now, now);
+            return reserve(state, claimant, &demand, &site, now, now);
         }
     }
     None
@@ -170,7 +171,7 @@ fn reserve(
     state: &State,
     owner: Claimant,
     demand: &Demand<'_>,
-    site: ReservedSite,
+    site: &ReservedSite,
     since: Timestamp,
     now: Timestamp,
 ) -> Option<Vec<Event>> {
@@ -180,7 +181,7 @@ fn reserve(
     losers.dedup();
     let ended = losers.into_iter().filter_map(|loser| state.name_of(loser));
     let mut events: Vec<Event> = ended.map(|owner| Event::ReservationEnded { owner }).collect();
-    events.push(Event::Reserved(Box::new(place(state, owner, demand, &site, since, now)?)));
+    events.push(Event::Reserved(Box::new(place(state, owner, demand, site, since, now)?)));
     Some(events)
 }
 

@@ -23,6 +23,9 @@ enum Asker {
     Replica(ModelKey),
 }
 
+/// When somebody's turn is: priority, a place kept free before none, age.
+type Turn = (Reverse<Priority>, bool, Timestamp, u64);
+
 pub(super) fn next(state: &State, now: Timestamp) -> Option<Decision> {
     if state.queue.shapes.is_empty() && state.understaffed.is_empty() {
         return None;
@@ -46,8 +49,7 @@ fn askers(state: &State, runners: &BTreeSet<RunnerKey>) -> Vec<Asker> {
         on_device || runners.contains(&row.runner)
     };
     let workload = |key| state.workloads.get(key);
-    let mut askers: Vec<((Reverse<Priority>, bool, Timestamp, u64), Asker)> =
-        Vec::with_capacity(state.queue.shapes.len() + state.understaffed.len());
+    let mut askers: Vec<(Turn, Asker)> = Vec::with_capacity(state.queue.shapes.len() + state.understaffed.len());
     for (entry, shape) in &state.queue.shapes {
         let Some(row) = workload(entry.workload) else { continue };
         askers.push(((Reverse(row.submission.priority), true, row.created, row.number), Asker::Shape(*shape)));
