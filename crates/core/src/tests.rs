@@ -41,10 +41,7 @@ pub(crate) fn report(runner: &str, gpus: &[u64], incarnation: Option<u64>, seque
         address: ReasonText::new("127.0.0.1").unwrap(),
         pool: PoolName::default_pool(),
         labels: BTreeMap::new(),
-        runtimes: BTreeMap::from([(
-            RuntimeName::new("vllm").unwrap(),
-            RuntimeKind::Both,
-        )]),
+        runtimes: BTreeMap::from([(RuntimeName::new("vllm").unwrap(), RuntimeKind::Both)]),
         host: HostReport { cpu: Millicores::new(64_000), ram: Bytes::gib(512) },
         gpus: gpus.iter().enumerate().map(gpu).collect(),
         slots: Vec::new(),

@@ -13,10 +13,9 @@ use crate::plan::{self, Choice, Demand, Search, could_use};
 use crate::state::{Claimant, State};
 use crate::table::{ModelKey, RunnerKey, ShapeKey, WorkloadKey};
 
-/// Somebody who might use what was freed.
-enum Asker {
-    /// All work of a shape, by its first in order.
-    Shape(ShapeKey),
+/// Somebody who might use what was freed, beside the shapes that wait.
+#[derive(Clone, Copy)]
+enum Other {
     /// Work with a place kept free.
     Reserved(Claimant),
     /// A model with fewer slots than it must have.
@@ -31,38 +30,53 @@ pub(super) fn next(state: &State, now: Timestamp) -> Option<Decision> {
         return None;
     }
     let runners = touched_runners(state);
-    askers(state, &runners).into_iter().find_map(|asker| match asker {
-        Asker::Shape(shape) => of_shape(state, shape, &runners, now),
-        Asker::Reserved(Claimant::Workload(workload)) => try_workload(state, workload, now).0,
-        Asker::Reserved(Claimant::Replica(model)) | Asker::Replica(model) => {
-            super::replicas::look_at(state, model, now)
+    let mut others = others(state, &runners).into_iter().peekable();
+    // Shapes stand in the order of the queue; the few others are taken in between.
+    for (entry, shape) in &state.queue.shapes {
+        if others.peek().is_some()
+            && let Some(row) = state.workloads.get(entry.workload)
+        {
+            let turn = (Reverse(row.submission.priority), true, row.created, row.number);
+            while let Some((_, other)) = others.next_if(|(before, _)| *before < turn) {
+                if let Some(decision) = try_other(state, other, now) {
+                    return Some(decision);
+                }
+            }
         }
-    })
+        if let Some(decision) = of_shape(state, *shape, &runners, now) {
+            return Some(decision);
+        }
+    }
+    others.find_map(|(_, other)| try_other(state, other, now))
 }
 
-/// Everybody in the order of the queue. Of the same priority, work with a place kept free goes first on it.
-fn askers(state: &State, runners: &BTreeSet<RunnerKey>) -> Vec<Asker> {
+/// Those who might use what was freed and are no waiting shape, in the order of their turns.
+fn others(state: &State, runners: &BTreeSet<RunnerKey>) -> Vec<(Turn, Other)> {
     let is_touched = |row: &crate::state::Reservation| {
         let seats = |device| state.devices.get(device).map(|row| row.seats.as_slice()).unwrap_or_default();
         let on_device =
             row.devices.iter().any(|device| seats(*device).iter().any(|seat| runners.contains(&seat.runner)));
         on_device || runners.contains(&row.runner)
     };
-    let workload = |key| state.workloads.get(key);
-    let mut askers: Vec<(Turn, Asker)> = Vec::with_capacity(state.queue.shapes.len() + state.understaffed.len());
-    for (entry, shape) in &state.queue.shapes {
-        let Some(row) = workload(entry.workload) else { continue };
-        askers.push(((Reverse(row.submission.priority), true, row.created, row.number), Asker::Shape(*shape)));
-    }
-    for model in &state.understaffed {
+    let replicas = state.understaffed.iter().map(|model| {
         let since = state.models.get(*model).and_then(|row| row.short_since).unwrap_or(state.now);
-        askers.push(((Reverse(Priority::default()), true, since, 0), Asker::Replica(*model)));
+        ((Reverse(Priority::default()), true, since, 0), Other::Replica(*model))
+    });
+    let reserved = state.queue.reservations.iter().filter(|row| is_touched(row));
+    // Of the same priority, work with a place kept free goes first on it.
+    let reserved = reserved.map(|row| ((Reverse(row.priority), false, row.since, 0), Other::Reserved(row.owner)));
+    let mut others: Vec<(Turn, Other)> = replicas.chain(reserved).collect();
+    others.sort_by_key(|(turn, _)| *turn);
+    others
+}
+
+fn try_other(state: &State, other: Other, now: Timestamp) -> Option<Decision> {
+    match other {
+        Other::Reserved(Claimant::Workload(workload)) => try_workload(state, workload, now).0,
+        Other::Reserved(Claimant::Replica(model)) | Other::Replica(model) => {
+            super::replicas::look_at(state, model, now)
+        }
     }
-    for row in state.queue.reservations.iter().filter(|row| is_touched(row)) {
-        askers.push(((Reverse(row.priority), false, row.since, 0), Asker::Reserved(row.owner)));
-    }
-    askers.sort_by_key(|(order, _)| *order);
-    askers.into_iter().map(|(_, asker)| asker).collect()
 }
 
 /// Runners that the agenda names, by themselves or by their devices.
