@@ -415,10 +415,7 @@ impl State {
     #[must_use]
     pub fn desired(&self, runner: &RunnerId) -> Vec<DesiredSlot> {
         let Some((_, row)) = self.runners.find(runner) else { return Vec::new() };
-        let slots = row.slots.iter().filter_map(|key| self.slots.get(*key));
-        let mentioned = slots.filter_map(|slot| self.desired_slot(slot));
-        // A lost runner is asked once it is back, which a report says.
-        mentioned.filter(|slot| slot.action != DesiredAction::Account || row.liveness != Liveness::Lost).collect()
+        row.slots.iter().filter_map(|key| self.slots.get(*key)).filter_map(|slot| self.desired_slot(slot)).collect()
     }
 
     fn desired_slot(&self, slot: &Slot) -> Option<DesiredSlot> {
