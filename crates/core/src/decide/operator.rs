@@ -154,7 +154,7 @@ pub(super) fn force_release(state: &State, id: SlotId, reason: &ReasonText) -> R
         if !left.is_zero() {
             let bytes = device.ledger.foreign().saturating_add(left);
             let (uuid, attributed) = (device.uuid.clone(), device.attributed);
-            events.push(Event::ForeignChanged { uuid, bytes, attributed, left_behind: true });
+            events.push(Event::ForeignChanged { uuid, bytes, attributed, left_behind: !attributed });
         }
     }
     Ok(events)

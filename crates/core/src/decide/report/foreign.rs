@@ -112,6 +112,8 @@ impl State {
 fn believe(state: &State, device: &Device, sample: Sample) -> Option<Event> {
     let uuid = device.uuid.clone();
     let Sample { bytes: foreign, attributed, left_behind } = sample;
+    // Where the driver attributes memory, the next report tells it apart again.
+    let left_behind = left_behind && !attributed;
     let now = device.ledger.foreign();
     let changed = |bytes| Some(Event::ForeignChanged { uuid: uuid.clone(), bytes, attributed, left_behind });
     if foreign > now {
