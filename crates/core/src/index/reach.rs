@@ -313,12 +313,19 @@ impl Contested {
 }
 
 impl Summary for Contested {
+    #[inline]
     fn merge(&mut self, other: &Self) {
+        // Nobody's in particular: nobody asks for the most of anybody else.
+        if self.of.is_none() && other.of.is_none() {
+            self.most = self.most.max(other.most);
+            return;
+        }
         let is_first = (self.most, self.of) >= (other.most, other.of);
         let (winner, loser) = if is_first { (*self, *other) } else { (*other, *self) };
         // What is of the same model counts for others only as far as it is theirs too.
         let of_others = if loser.of.is_some() && loser.of == winner.of { loser.second } else { loser.most };
-        *self = Self { second: winner.second.max(of_others), ..winner };
+        let second = if winner.of.is_some() { winner.second.max(of_others) } else { 0 };
+        *self = Self { second, ..winner };
     }
 }
 

@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 
 use berth_domain::{Priority, Span, Timestamp, WorkloadKind};
 
+use smallvec::SmallVec;
+
 use crate::decide::{self, Decision};
 use crate::plan::{self, Choice, Demand, Search, could_use};
 use crate::state::{Claimant, State};
@@ -89,8 +91,12 @@ pub(super) fn touched_runners(state: &State) -> BTreeSet<RunnerKey> {
 fn of_shape(state: &State, shape: ShapeKey, runners: &BTreeSet<RunnerKey>, now: Timestamp) -> Option<Decision> {
     let row = state.shapes.get(shape)?;
     // Work of one shape fits or waits together, but for its kind and for what it may use of what is kept for others.
-    let mut in_vain: Vec<(Priority, WorkloadKind, Option<Span>)> = Vec::new();
+    let nothing_is_kept = state.queue.reservations.is_empty();
+    let mut in_vain: SmallVec<[(Priority, WorkloadKind, Option<Span>); 2]> = SmallVec::new();
     for (entry, model, kind) in &row.heads {
+        if nothing_is_kept && in_vain.iter().any(|(_, vain, _)| vain == kind) {
+            continue;
+        }
         let Some(model) = state.models.get(*model) else { continue };
         if model.deleted || (*kind == WorkloadKind::Lease && !model.may_grow()) {
             continue;

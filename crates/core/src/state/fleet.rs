@@ -223,6 +223,10 @@ impl Device {
 
     /// The worst that any of its runners says of it, lost runners aside. While all are lost, their last words stand.
     pub(crate) fn health(&self) -> GpuHealth {
+        // Nearly every device has one runner, and this is asked for every device that a search looks at.
+        if let [only] = self.seats.as_slice() {
+            return only.health;
+        }
         let worst = |is_counted: fn(&SeatRow) -> bool| {
             self.seats.iter().filter(|row| is_counted(row)).map(|row| row.health).max_by_key(|health| badness(*health))
         };
