@@ -68,7 +68,7 @@ pub enum ReservedFor {
     Replica(ModelName),
 }
 
-/// What is kept free for work that has waited too long. It is not a claim.
+/// A place that is kept free for work that has waited too long. It is not a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ReservedPlace {
     /// For whom.
@@ -179,7 +179,7 @@ pub enum Event {
     DeviceDetached { runner: RunnerId, uuid: DeviceUuid },
     /// What the driver of one of its runners says of it.
     DeviceHealthChanged { runner: RunnerId, uuid: DeviceUuid, health: GpuHealth },
-    /// What is in use on it, by whomever.
+    /// The memory that is in use on it, by whomever.
     DeviceSampled { uuid: DeviceUuid, used: Bytes },
     /// Takes nothing new.
     DeviceCordoned { uuid: DeviceUuid },
@@ -213,7 +213,7 @@ pub enum Event {
     StopStalled { slot: SlotId },
     /// It came to a bad end. Slots of its model that nobody asked for wait until then.
     SlotFailed { slot: SlotId, why: FailureReason, retry_at: Timestamp },
-    /// Nobody can say whether it exists.
+    /// It may or may not exist: its agent is asked to account for it.
     SlotUnknown { slot: SlotId, why: UnknownReason },
     /// It was never gone.
     SlotReturned { slot: SlotId, ready: bool },

@@ -188,7 +188,7 @@ fn is_short(model: &crate::state::Model) -> bool {
     !model.deleted && model.live < model.spec.replicas.min
 }
 
-/// What is kept free is known on its devices, on its machine, and nowhere else.
+/// Every reservation is known on its devices and its machine, and no device is marked for a reservation that is gone.
 fn check_reservations(state: &State) -> Result<(), Violation> {
     for (key, device) in state.devices.iter() {
         let row = device.reserved_for.and_then(|owner| state.reservation_of(owner));

@@ -505,7 +505,7 @@ impl State {
         if left.is_zero() {
             return;
         }
-        // What is added from now on is added to less.
+        // Slots that still load are measured from now on against a device that holds less.
         let slots: Vec<SlotKey> = row.ledger.claims().iter().map(|claim| claim.slot).collect();
         for slot in slots {
             let gpus = self.slots.get_mut(slot).map(|row| &mut row.gpus);

@@ -38,7 +38,7 @@ impl State {
         let Some(pool) = self.models.get(model).map(|row| row.spec.constraints.pool.clone()) else { return };
         let Some(machine) = self.runners.get(runner).map(|row| row.machine) else { return };
         let since = self.reservation_of(owner).map_or(at, |row| row.since);
-        // Who got one first goes first: a reservation that changes keeps its place among them.
+        // Reservations stand in the order in which they were made; one that is changed keeps its position.
         let position = self.queue.reservations.iter().position(|row| row.owner == owner);
         self.end_reservation(owner);
         let devices: Vec<DeviceKey> = place.devices.iter().filter_map(|uuid| self.devices.key(uuid)).collect();

@@ -120,7 +120,7 @@ impl State {
             self.agenda.devices.insert(gpu.device);
             self.index.touch_device(gpu.device);
         }
-        // What was crowded out on them may have its turn.
+        // Slots that waited on an overcommitted device may be allowed to start now.
         for key in self.crowded_out.iter().copied().collect::<Vec<SlotKey>>() {
             self.link_slot(key);
         }

@@ -315,14 +315,14 @@ impl Contested {
 impl Summary for Contested {
     #[inline]
     fn merge(&mut self, other: &Self) {
-        // Nobody's in particular: nobody asks for the most of anybody else.
+        // Neither value belongs to one model alone, so `second` is never read.
         if self.of.is_none() && other.of.is_none() {
             self.most = self.most.max(other.most);
             return;
         }
         let is_first = (self.most, self.of) >= (other.most, other.of);
         let (winner, loser) = if is_first { (*self, *other) } else { (*other, *self) };
-        // What is of the same model counts for others only as far as it is theirs too.
+        // If both belong to the same model, only the second value of the loser is of anybody else.
         let of_others = if loser.of.is_some() && loser.of == winner.of { loser.second } else { loser.most };
         let second = if winner.of.is_some() { winner.second.max(of_others) } else { 0 };
         *self = Self { second, ..winner };

@@ -37,7 +37,7 @@ pub(crate) struct Demand<'a> {
     pub(crate) shape: &'a Shape,
     pub(crate) kind: WorkloadKind,
     pub(crate) priority: Priority,
-    /// Who waits for it; nobody for a dry run and for a submission that is being taken in.
+    /// The waiting workload or model, or `None` for a dry run and for a submission that is being taken in.
     pub(crate) claimant: Option<Claimant>,
     /// A job that is ended after running for so long.
     pub(crate) max_run: Option<Span>,

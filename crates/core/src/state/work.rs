@@ -87,7 +87,7 @@ pub(crate) enum Claimant {
     Replica(ModelKey),
 }
 
-/// What is kept free for work that has waited too long. It is not a claim.
+/// A place that is kept free for work that has waited too long. It is not a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reservation {
     pub(crate) owner: Claimant,
