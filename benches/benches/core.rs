@@ -30,6 +30,7 @@ fn main() {
     bench.waking(&mut table);
     bench.processors(&mut table);
     bench.heartbeats(&mut table);
+    bench.largest_reports(&mut table);
     print!("{table}");
     println!("{} goals missed", table.missed());
 }
@@ -232,6 +233,33 @@ fn show_fill(table: &mut Table, sites: &[Site], fill: u32) {
     for site in sites.iter().filter(|site| !site.no_fit.is_empty()) {
         let goal = if site.name == "1 000" { Goal::mean_us(50) } else { Goal::NONE };
         table.runs(format!("no fit, explained, {} runners, {fill} % full", site.name), &site.no_fit, goal);
+    }
+}
+
+impl Bench {
+    /// Everybody waits for the writer while it takes in a report: the largest that is accepted must not take long.
+    fn largest_reports(self, table: &mut Table) {
+        eprintln!("reports as large as they may be, on 1 000 runners that are half full");
+        let mut world = World::new(&world::eights(1000));
+        world.put(world::whole_catalogue());
+        world.fill_to(50.0);
+        let rows = [("registers with 128 GPUs", 0), ("reports 512 unknown slots on 128 GPUs", 512)];
+        for (what, slots) in rows {
+            let mut longest = Duration::ZERO;
+            for number in 0..self.many(50).max(5) {
+                let report = world::largest_report(1_000_000 + slots + number, slots);
+                let (time, step) = world.timed(&report);
+                assert!(step.answer.is_ok(), "it is accepted: {:?}", step.answer);
+                longest = longest.max(time);
+            }
+            let value = format!("{:.2} ms", longest.as_secs_f64() * 1e3);
+            table.value(
+                format!("a runner {what}, the longest"),
+                value,
+                "<= 50 ms",
+                longest <= Duration::from_millis(50),
+            );
+        }
     }
 }
 

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use berth_core::{Answer, Command, Event, Settings, State, Step, step};
 use berth_domain::{
-    Attempt, BootId, Bytes, ClusterId, DesiredSlot, DeviceUuid, GpuHealth, GpuName, GpuReport, HostReport, Incarnation,
-    MachineId, Millicores, ModelName, ModelSpec, PoolName, ReasonText, ReportedMemory, ReportedState, RunnerId,
-    RunnerReport, RuntimeKind, RuntimeName, Sequence, SlotId, SlotReport, Span, Submission, Timestamp, WorkloadId,
+    Attempt, BootId, Bytes, ClusterId, DesiredSlot, DeviceUuid, EpochTag, GpuHealth, GpuName, GpuReport, HostReport,
+    Incarnation, MachineId, Millicores, ModelName, ModelSpec, PoolName, ReasonText, ReportedMemory, ReportedState,
+    RunnerId, RunnerReport, RuntimeKind, RuntimeName, Sequence, SlotId, SlotReport, Span, Submission, Timestamp,
+    WorkloadId,
 };
 use uuid::Uuid;
 
@@ -134,7 +135,7 @@ impl World {
             jobs: Vec::new(),
             dice: Dice(1),
         };
-        world.run(&Command::Start { cluster: ClusterId::new(Uuid::from_u64_pair(1, 1)) });
+        world.run(&Command::Start { cluster: ClusterId::new(Uuid::from_u64_pair(1, 1)), tag: EpochTag::default() });
         for hardware in fleet {
             world.register(*hardware);
         }
@@ -210,7 +211,7 @@ impl World {
     pub fn submit(&mut self, submission: Submission) -> (WorkloadId, Command) {
         self.workloads += 1;
         let workload = WorkloadId::new(Uuid::from_u64_pair(2, self.workloads));
-        (workload, Command::Submit { workload, submission })
+        (workload, Command::Submit { workload, submission, limits: None })
     }
 
     /// Takes a workload back.
@@ -234,7 +235,7 @@ impl World {
     #[must_use]
     pub fn poll(&self, agent: usize) -> Command {
         let Agent { registration, incarnation, .. } = &self.agents[agent];
-        Command::Poll { runner: registration.runner.clone(), incarnation: *incarnation }
+        Command::Poll { runner: registration.runner.clone(), incarnation: *incarnation, obeyed: None }
     }
 
     /// The next report of an agent that did all it was asked: what should run is ready, what should stop is gone.
@@ -374,6 +375,8 @@ fn registration(number: usize, hardware: Hardware) -> RunnerReport {
         runner: known(RunnerId::new(format!("runner-{number:05}"))),
         incarnation: None,
         cluster: None,
+        obeyed: None,
+        shares_machine: true,
         sequence: Sequence::new(1),
         machine: known(MachineId::new(format!("machine-{number:05}"))),
         boot: known(BootId::new(format!("boot-{number:05}"))),
@@ -381,11 +384,33 @@ fn registration(number: usize, hardware: Hardware) -> RunnerReport {
         address: known(ReasonText::new(format!("10.{}.{}.1:7000", number / 256, number % 256))),
         pool: known(PoolName::new(hardware.pool)),
         labels: BTreeMap::new(),
+        allowed: Default::default(),
+        engines: Default::default(),
         runtimes: BTreeMap::from([(known(RuntimeName::new(RUNTIME)), RuntimeKind::Both)]),
         host: hardware.host,
         gpus: (0..hardware.gpus).map(gpu).collect(),
         slots: Vec::new(),
     }
+}
+
+/// The first report of a runner with as many GPUs as it may have, and so many slots that the server does not know.
+#[must_use]
+pub fn largest_report(number: usize, slots: usize) -> Command {
+    let host = HostReport { cpu: Millicores::new(128_000), ram: Bytes::gib(2048) };
+    let mut report = registration(number, Hardware { gpus: 128, host, ..eights(1)[0] });
+    let uuid = |slot: usize| report.gpus[slot % report.gpus.len()].uuid.clone();
+    let strays = (0..slots).map(|slot| SlotReport {
+        id: SlotId::new(Uuid::from_u64_pair(number as u64, slot as u64)),
+        generation: berth_domain::Generation::new(1),
+        model: None,
+        state: ReportedState::Ready,
+        exit: None,
+        endpoint: None,
+        claims: vec![berth_domain::ReportedClaim { uuid: uuid(slot), bytes: Bytes::gib(1) }],
+        memory: vec![ReportedMemory { uuid: uuid(slot), used: Bytes::gib(1), peak: Bytes::gib(1) }],
+    });
+    report.slots = strays.collect();
+    Command::Report(Box::new(report))
 }
 
 fn slot_report(desired: &DesiredSlot) -> SlotReport {
@@ -396,6 +421,7 @@ fn slot_report(desired: &DesiredSlot) -> SlotReport {
         generation: desired.generation,
         model: desired.run_spec().map(|spec| spec.model.clone()),
         state: if run { ReportedState::Ready } else { ReportedState::STOPPED },
+        exit: None,
         endpoint: None,
         claims: Vec::new(),
         memory: memory

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use berth_core::State;
 use berth_domain::{
-    Bytes, DesiredAction, DesiredSlot, Evidence, FailureReason, Generation, GpuReport, Incarnation, ReportedClaim,
-    ReportedMemory, ReportedState, RunnerReport, RuntimeKind, Sequence, SlotEnd, SlotId, SlotReport,
+    Bytes, DesiredAction, DesiredSlot, Evidence, ExitStatus, FailureReason, Generation, GpuReport, Incarnation,
+    ReportedClaim, ReportedMemory, ReportedState, RunnerReport, RuntimeKind, Sequence, SlotEnd, SlotId, SlotReport,
 };
 
 use crate::names::{self, name};
@@ -192,6 +192,8 @@ impl Agent {
             runner: names::runner(self.number),
             incarnation: self.incarnation,
             cluster: self.incarnation.map(|_| cluster),
+            obeyed: None,
+            shares_machine: true,
             sequence: Sequence::new(self.sequence),
             machine: names::machine(self.runner.machine),
             boot: name(&format!("boot-{}", machine.boots)),
@@ -200,6 +202,8 @@ impl Agent {
             pool: name(if self.runner.default_pool { "default" } else { "batch" }),
             labels: self.runner.labelled.then(|| (name("tier"), name("gold"))).into_iter().collect(),
             runtimes,
+            allowed: BTreeMap::new(),
+            engines: BTreeMap::new(),
             host: machine.host,
             gpus: self.gpus(machine, uses),
             slots: self
@@ -248,6 +252,7 @@ impl Agent {
             id,
             generation: process.generation,
             model: None,
+            exit: exit_of(&state),
             state,
             endpoint: (process.state == ReportedState::Ready).then(|| name("http://here")),
             claims: process.claims.clone(),
@@ -263,5 +268,13 @@ impl Agent {
         } else {
             FailureReason::OutOfMemory
         })
+    }
+}
+
+/// Programs that fail are killed by a signal here; jobs exit with their code.
+const fn exit_of(state: &ReportedState) -> Option<ExitStatus> {
+    match state {
+        ReportedState::Failed(_) | ReportedState::Gone { why: SlotEnd::Failed(_), .. } => Some(ExitStatus::Signal(9)),
+        _ => None,
     }
 }

@@ -155,7 +155,10 @@ impl<'a> Board<'a> {
     fn matches(&self, runner: &RunnerView, asks: Asks<'_>) -> bool {
         let constraints = &asks.spec.constraints;
         let Some(traits) = self.reference.traits.get(&runner.id) else { return false };
-        let open = runner.reported && runner.liveness == Liveness::Ready && runner.admission == Admission::Open;
+        let open = runner.barred.is_none()
+            && runner.reported
+            && runner.liveness == Liveness::Ready
+            && runner.admission == Admission::Open;
         let named = |uuid: &DeviceUuid| {
             self.devices.get(uuid).is_some_and(|device| constraints.gpu_names.contains(&device.name))
         };

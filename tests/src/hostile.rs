@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use berth_core::Command;
 use berth_domain::{
-    Attempt, Bytes, DeviceUuid, Evidence, FailureReason, Fraction, Generation, GpuCount, GpuHealth, GpuReport,
-    HostReport, Incarnation, JobSpec, Memory, MemorySource, Millicores, ModelSpec, Priority, RankMemory, Replicas,
-    ReportedClaim, ReportedMemory, ReportedState, RunnerReport, RuntimeKind, Sequence, SlotEnd, SlotId, SlotReport,
-    Span, Submission, WorkloadKind,
+    Attempt, Bytes, DeviceUuid, Epoch, EpochTag, Evidence, ExitStatus, FailureReason, Fraction, Generation, GpuCount,
+    GpuHealth, GpuReport, HistoryPoint, HostReport, Incarnation, JobSpec, Memory, MemorySource, Millicores, ModelSpec,
+    ObeyedAnswer, OwnerLimits, Priority, RankMemory, Replicas, ReportedClaim, ReportedMemory, ReportedState, Revision,
+    RunnerReport, RuntimeKind, Sequence, SlotEnd, SlotId, SlotReport, Span, Submission, WorkloadKind,
 };
 use proptest::prelude::*;
 
@@ -76,12 +76,16 @@ fn command() -> impl Strategy<Value = Command> {
         slot().prop_map(|slot| Command::StopSlot { slot }),
         (slot(), reason()).prop_map(|(slot, reason)| Command::ForceRelease { slot, reason }),
         any::<bool>().prop_map(|other| Command::Start {
-            cluster: if other { names::other_cluster() } else { names::cluster() }
+            cluster: if other { names::other_cluster() } else { names::cluster() },
+            tag: EpochTag::default(),
         }),
+        Just(Command::Restore),
+        reason().prop_map(|reason| Command::ContinueHistory { reason }),
     ];
     prop_oneof![
         1 => Just(Command::Tick),
-        4 => (workload(), submission()).prop_map(|(workload, submission)| Command::Submit { workload, submission }),
+        4 => (workload(), submission(), limits())
+            .prop_map(|(workload, submission, limits)| Command::Submit { workload, submission, limits }),
         1 => workload().prop_map(|workload| Command::Cancel { workload }),
         1 => (workload(), attempt()).prop_map(|(workload, attempt)| Command::Heartbeat { workload, attempt }),
         1 => (workload(), attempt(), any::<bool>())
@@ -89,8 +93,8 @@ fn command() -> impl Strategy<Value = Command> {
         3 => spec().prop_map(|spec| Command::PutModel { spec: Box::new(spec) }),
         1 => model().prop_map(|model| Command::DeleteModel { model }),
         6 => report().prop_map(|report| Command::Report(Box::new(report))),
-        1 => (runner(), number())
-            .prop_map(|(runner, n)| Command::Poll { runner, incarnation: Incarnation::new(n) }),
+        1 => (runner(), number(), obeyed())
+            .prop_map(|(runner, n, obeyed)| Command::Poll { runner, incarnation: Incarnation::new(n), obeyed }),
         3 => operator,
     ]
 }
@@ -104,12 +108,18 @@ fn submission() -> impl Strategy<Value = Submission> {
             kind: if job { WorkloadKind::Job } else { WorkloadKind::Lease },
             priority: Priority::new(priority),
             tenant: None,
+            // One of three, so that owners have several, and somebody who is nobody.
+            owner: [None, Some(name("owner-1")), Some(name("owner-2"))][model % 3].clone(),
             ttl,
             queue_timeout,
             job: JobSpec { args: Vec::new(), restart_on_lost, max_run: ttl },
             idempotency_key,
         },
     )
+}
+
+fn limits() -> impl Strategy<Value = Option<OwnerLimits>> {
+    prop::option::of((0u32..4, 0u32..4).prop_map(|(queued, running)| OwnerLimits { queued, running }))
 }
 
 fn memory() -> impl Strategy<Value = Memory> {
@@ -183,15 +193,22 @@ fn reported() -> impl Strategy<Value = ReportedState> {
     ]
 }
 
+fn exit() -> impl Strategy<Value = Option<ExitStatus>> {
+    let any = any::<i32>()
+        .prop_flat_map(|number| prop_oneof![Just(ExitStatus::Code(number)), Just(ExitStatus::Signal(number))]);
+    prop::option::of(any)
+}
+
 fn slot_report() -> impl Strategy<Value = SlotReport> {
     let claims = prop::collection::vec((uuid(), size()).prop_map(|(uuid, bytes)| ReportedClaim { uuid, bytes }), 0..3);
     let seen = (uuid(), size(), size()).prop_map(|(uuid, used, peak)| ReportedMemory { uuid, used, peak });
-    (slot(), small(), reported(), claims, prop::collection::vec(seen, 0..3)).prop_map(
-        |(id, generation, state, claims, memory)| SlotReport {
+    (slot(), small(), reported(), claims, prop::collection::vec(seen, 0..3), exit()).prop_map(
+        |(id, generation, state, claims, memory, exit)| SlotReport {
             id,
             generation: Generation::new(generation),
             model: None,
             state,
+            exit,
             endpoint: None,
             claims,
             memory,
@@ -199,14 +216,25 @@ fn slot_report() -> impl Strategy<Value = SlotReport> {
     )
 }
 
+/// Answers that an agent may say it obeyed: of this server, of another copy of it, or forged.
+fn obeyed() -> impl Strategy<Value = Option<ObeyedAnswer>> {
+    let point = (0u64..6, 0u32..2, 0u64..200).prop_map(|(epoch, tag, revision)| {
+        let (epoch, tag) = (Epoch::new(epoch), EpochTag::new(tag));
+        Some(ObeyedAnswer::Verified(HistoryPoint { epoch, tag, revision: Revision::new(revision) }))
+    });
+    prop_oneof![8 => Just(None), 1 => Just(Some(ObeyedAnswer::Invalid)), 2 => point]
+}
+
 fn report() -> impl Strategy<Value = RunnerReport> {
     let who = (0usize..6, prop::option::of(number()), number(), 0usize..4, 0u8..4);
     let what = (number(), size(), prop::collection::vec(gpu(), 0..5), prop::collection::vec(slot_report(), 0..4));
-    (who, what, any::<bool>()).prop_map(
-        |((runner, incarnation, sequence, machine, boot), (cpu, ram, gpus, slots), other)| RunnerReport {
+    (who, what, any::<bool>(), obeyed()).prop_map(
+        |((runner, incarnation, sequence, machine, boot), (cpu, ram, gpus, slots), other, obeyed)| RunnerReport {
             runner: names::runner(runner),
             incarnation: incarnation.map(Incarnation::new),
             cluster: other.then(names::other_cluster),
+            obeyed,
+            shares_machine: runner % 2 == 0,
             sequence: Sequence::new(sequence),
             machine: names::machine(machine),
             boot: name(&format!("boot-{boot}")),
@@ -214,6 +242,8 @@ fn report() -> impl Strategy<Value = RunnerReport> {
             address: name(""),
             pool: name("default"),
             labels: BTreeMap::new(),
+            allowed: BTreeMap::new(),
+            engines: BTreeMap::new(),
             runtimes: BTreeMap::from([(name("vllm"), RuntimeKind::Both)]),
             host: HostReport { cpu: Millicores::new(cpu), ram },
             gpus,

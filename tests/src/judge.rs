@@ -256,7 +256,8 @@ fn open_slot(reference: &Reference, state: &State, board: &Board<'_>, asks: Asks
             .is_some_and(|placed| placed.model == *model && placed.revision == current.revision && placed.job.is_none())
             && slot.state.is_live()
             && slot.spec.as_ref().is_some_and(|spec| users < spec.concurrency as usize)
-            && runner.is_some_and(|runner| runner.reported && runner.liveness == Liveness::Ready)
+            && runner
+                .is_some_and(|runner| runner.reported && runner.barred.is_none() && runner.liveness == Liveness::Ready)
             && board.takes_lease(slot, asks)
     };
     reference.slots.iter().find(|((id, stray), slot)| stray.is_none() && open(id, slot)).map(|((id, _), _)| *id)

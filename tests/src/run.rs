@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use berth_core::view::WorkloadView;
 use berth_core::{Answer, Command, Event, Settings, State, Step, apply, step};
 use berth_domain::{
-    Attempt, Bytes, Incarnation, JobSpec, RunnerReport, Span, Submission, Timestamp, WorkloadId, WorkloadKind,
-    WorkloadState,
+    Attempt, Bytes, EpochTag, Incarnation, JobSpec, RunnerReport, Span, Submission, Timestamp, WorkloadId,
+    WorkloadKind, WorkloadState,
 };
 use proptest::test_runner::{Config, RngSeed};
 
@@ -73,7 +73,7 @@ impl Run {
             submitted: Vec::new(),
             strays: 0,
         };
-        run.send(Command::Start { cluster: names::cluster() })?;
+        run.send(Command::Start { cluster: names::cluster(), tag: EpochTag::default() })?;
         for spec in world.models.clone() {
             run.send(Command::PutModel { spec: Box::new(spec) })?;
         }
@@ -178,6 +178,7 @@ impl Run {
                     kind,
                     priority: berth_domain::Priority::new(*priority),
                     tenant: None,
+                    owner: (*priority > 0).then(|| name(&format!("owner-{}", priority % 3))),
                     ttl: ttl.then(|| Span::from_secs(20)),
                     queue_timeout: timeout.then(|| Span::from_secs(15)),
                     job: JobSpec {
@@ -195,7 +196,7 @@ impl Run {
                 let submission = again.map_or(submission, |(_, known)| known.clone());
                 let workload = names::workload(self.submitted.len() as u64);
                 self.submitted.push((workload, submission.clone()));
-                Command::Submit { workload, submission }
+                Command::Submit { workload, submission, limits: None }
             }
             Act::Cancel { workload } => Command::Cancel { workload: self.pick(*workload).0 },
             Act::Heartbeat { workload, wrong } => {
@@ -277,7 +278,7 @@ impl Run {
             Act::UncordonDevice { device: n } => Command::UncordonDevice { uuid: device(n) },
             Act::Stop { slot: n } => Command::StopSlot { slot: slot(n) },
             Act::Force { slot: n } => Command::ForceRelease { slot: slot(n), reason: name("stuck") },
-            _ => Command::Start { cluster: names::cluster() },
+            _ => Command::Start { cluster: names::cluster(), tag: EpochTag::default() },
         };
         self.send(command).map(|_| ())
     }
@@ -286,7 +287,7 @@ impl Run {
     pub fn poll(&mut self, agent: usize, wrong: bool) -> Outcome {
         let Some(incarnation) = self.agents[agent].incarnation else { return self.report(agent) };
         let incarnation = if wrong { Incarnation::new(incarnation.get() - 1) } else { incarnation };
-        self.send(Command::Poll { runner: names::runner(agent), incarnation }).map(|_| ())
+        self.send(Command::Poll { runner: names::runner(agent), incarnation, obeyed: None }).map(|_| ())
     }
 
     /// One agent reports what is; it registers first if it must.

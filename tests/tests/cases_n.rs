@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use berth_core::{Answer, Command, Liveness, Refusal, Settings, State, step};
+use berth_core::{Answer, Cause, Command, Liveness, Refusal, Settings, State, step};
 use berth_domain::*;
 use uuid::Uuid;
 
@@ -15,7 +15,7 @@ fn at(seconds: u64) -> Timestamp {
 fn started() -> State {
     let mut state = State::new(Settings::default());
     let cluster = ClusterId::new(Uuid::from_u128(7));
-    step(&mut state, &Command::Start { cluster }, at(0)).answer.expect("it starts");
+    step(&mut state, &Command::Start { cluster, tag: EpochTag::default() }, at(0)).answer.expect("it starts");
     let memory = MemorySource::stated(Memory::Total(Bytes::gib(60)));
     let spec = ModelSpec::new(model(), RuntimeName::new("vllm").expect("a name"), memory);
     step(&mut state, &Command::PutModel { spec: Box::new(spec) }, at(0)).answer.expect("a model");
@@ -46,6 +46,8 @@ fn report(incarnation: Option<u64>, sequence: u64, boot: &str) -> RunnerReport {
         runner: runner(),
         incarnation: incarnation.map(Incarnation::new),
         cluster: None,
+        obeyed: None,
+        shares_machine: true,
         sequence: Sequence::new(sequence),
         machine: MachineId::new("machine").expect("a name"),
         boot: BootId::new(boot).expect("a name"),
@@ -53,6 +55,8 @@ fn report(incarnation: Option<u64>, sequence: u64, boot: &str) -> RunnerReport {
         address: ReasonText::new("127.0.0.1").expect("a text"),
         pool: PoolName::default_pool(),
         labels: BTreeMap::new(),
+        allowed: BTreeMap::new(),
+        engines: BTreeMap::new(),
         runtimes: BTreeMap::from([(RuntimeName::new("vllm").expect("a name"), RuntimeKind::Both)]),
         host: HostReport { cpu: Millicores::new(64_000), ram: Bytes::gib(512) },
         gpus: vec![gpu],
@@ -67,7 +71,7 @@ fn send(state: &mut State, report: RunnerReport, seconds: u64) -> Result<Answer,
 fn submit(state: &mut State, seconds: u64) {
     let workload = WorkloadId::new(Uuid::from_u128(1));
     let submission = Submission::lease(model());
-    step(state, &Command::Submit { workload, submission }, at(seconds)).answer.expect("it is taken");
+    step(state, &Command::Submit { workload, submission, limits: None }, at(seconds)).answer.expect("it is taken");
 }
 
 /// The one slot that `r1` is told of, as it would report it.
@@ -79,10 +83,55 @@ fn said(state: &State, reported: ReportedState) -> SlotReport {
         generation: told[0].generation,
         model: Some(model()),
         state: reported,
+        exit: None,
         endpoint: None,
         claims: Vec::new(),
         memory: Vec::new(),
     }
+}
+
+#[test]
+fn n9_every_attempt_is_kept_with_where_it_was_and_how_its_program_ended() {
+    let mut state = started();
+    send(&mut state, report(None, 1, "boot-1"), 0).expect("registered");
+    submit(&mut state, 1);
+    let id = WorkloadId::new(Uuid::from_u128(1));
+    let mut sequence = 1;
+    let mut fails = |state: &mut State, exit: Option<ExitStatus>, seconds: u64| {
+        sequence += 1;
+        let mut slot = said(state, ReportedState::Failed(FailureReason::Crashed));
+        slot.exit = exit;
+        let first = slot.id;
+        send(state, RunnerReport { slots: vec![slot.clone()], ..report(Some(1), sequence, "boot-1") }, seconds)
+            .expect("taken");
+        // What is said again of the same end changes nothing.
+        slot.exit = Some(ExitStatus::Code(99));
+        sequence += 1;
+        send(state, RunnerReport { slots: vec![slot.clone()], ..report(Some(1), sequence, "boot-1") }, seconds)
+            .expect("taken");
+        let why = SlotEnd::Failed(FailureReason::Crashed);
+        slot.state = ReportedState::Gone { why, evidence: Evidence::COMPLETE };
+        sequence += 1;
+        send(state, RunnerReport { slots: vec![slot], ..report(Some(1), sequence, "boot-1") }, seconds).expect("taken");
+        first
+    };
+    let first = fails(&mut state, Some(ExitStatus::Signal(9)), 2);
+    let view = state.workload(id).expect("it is known");
+    assert_eq!((view.state, view.failures, view.not_before), (WorkloadState::Queued, 1, Some(at(3))));
+    step(&mut state, &Command::Tick, at(3));
+    let second = fails(&mut state, None, 4);
+    let view = state.workload(id).expect("it is known");
+    let kept: Vec<_> =
+        view.attempts.iter().map(|past| (past.attempt.get(), past.slot, past.exit, past.began, past.ended)).collect();
+    let expected = [(1, first, Some(ExitStatus::Signal(9)), at(1), at(2)), (2, second, None, at(3), at(4))];
+    assert_eq!(kept, expected);
+    let crashed = Cause::SlotFailed(FailureReason::Crashed);
+    assert!(view.attempts.iter().all(|past| past.runner == runner() && past.cause == crashed && past.ran.is_none()));
+    // The state that a snapshot is restored to knows as much.
+    state.begin_snapshot();
+    let snapshot = state.continue_snapshot(usize::MAX).expect("it is whole");
+    let restored = State::restore(Settings::default(), snapshot).expect("it is sound");
+    assert_eq!(restored.workload(id).expect("it is known").attempts, view.attempts);
 }
 
 fn desired_revision(state: &State) -> Revision {
@@ -109,7 +158,7 @@ fn n7_a_poll_of_the_older_agent_is_refused_and_is_no_sign_of_life() {
     send(&mut state, report(None, 1, "boot-1"), 0).expect("registered");
     send(&mut state, report(None, 1, "boot-1"), 0).expect("registered again");
     for second in 1..30 {
-        let poll = Command::Poll { runner: runner(), incarnation: Incarnation::new(1) };
+        let poll = Command::Poll { runner: runner(), incarnation: Incarnation::new(1), obeyed: None };
         let refusal = step(&mut state, &poll, at(second)).answer.expect_err("it was taken");
         assert_eq!(refusal.code(), "superseded");
     }
@@ -118,12 +167,12 @@ fn n7_a_poll_of_the_older_agent_is_refused_and_is_no_sign_of_life() {
     assert_eq!(state.runner(&runner()).expect("known").liveness, Liveness::Suspect);
 
     // The newer one's poll is.
-    let poll = Command::Poll { runner: runner(), incarnation: Incarnation::new(2) };
+    let poll = Command::Poll { runner: runner(), incarnation: Incarnation::new(2), obeyed: None };
     step(&mut state, &poll, at(31)).answer.expect("it is taken");
     assert_eq!(state.runner(&runner()).expect("known").liveness, Liveness::Ready);
 
     // One that never registered is told to do so.
-    let poll = Command::Poll { runner: runner(), incarnation: Incarnation::new(3) };
+    let poll = Command::Poll { runner: runner(), incarnation: Incarnation::new(3), obeyed: None };
     let refusal = step(&mut state, &poll, at(31)).answer.expect_err("it was taken");
     assert_eq!(refusal.code(), "not_registered");
 }

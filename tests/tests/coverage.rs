@@ -10,7 +10,7 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
 /// What random histories must reach, or the properties say little.
-const WANTED: [&str; 37] = [
+const WANTED: [&str; 38] = [
     "DeviceBackedOff",
     "DeviceDetached",
     "DeviceDisputed",
@@ -18,14 +18,15 @@ const WANTED: [&str; 37] = [
     "DrainDeadlinePassed",
     "ForeignChanged",
     "ForeignSampled",
-    "MachineBooted",
     "MemoryCorrected",
     "MemoryJudged",
     "MemoryObserved",
     "ModelDeleted",
+    "ProcessEnded",
     "PromiseKept",
     "PromiseWithdrawn",
     "Reserved",
+    "RunnerBooted",
     "RunnerDrained",
     "RunnerForgotten",
     "RunnerLost",

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use berth_core::{Command, Outcome, Settings, State, step};
 use berth_domain::{
-    BootId, Bytes, ClusterId, DeviceUuid, Fraction, GpuCount, GpuHealth, GpuName, GpuReport, HostReport, LabelKey,
-    LabelValue, MachineId, Memory, MemorySource, Millicores, ModelName, ModelSpec, NameError, Placement, PoolName,
-    RankMemory, ReasonText, Replicas, RunnerId, RunnerReport, RuntimeName, Sequence, Submission, Timestamp, WorkloadId,
-    WorkloadKind,
+    BootId, Bytes, ClusterId, DeviceUuid, EpochTag, Fraction, GpuCount, GpuHealth, GpuName, GpuReport, HostReport,
+    LabelKey, LabelValue, MachineId, Memory, MemorySource, Millicores, ModelName, ModelSpec, NameError, Placement,
+    PoolName, RankMemory, ReasonText, Replicas, RunnerId, RunnerReport, RuntimeName, Sequence, Submission, Timestamp,
+    WorkloadId, WorkloadKind,
 };
 use uuid::Uuid;
 
@@ -99,7 +99,7 @@ fn examined_too_many(fleet: &Fleet) -> Vec<(u32, String)> {
     for (number, spec) in models.iter().step_by(29).enumerate() {
         let dry = dry_run(&state, spec);
         let workload = WorkloadId::new(Uuid::from_u64_pair(2, number as u64));
-        let submit = Command::Submit { workload, submission: Submission::job(spec.name.clone()) };
+        let submit = Command::Submit { workload, submission: Submission::job(spec.name.clone()), limits: None };
         let step = step(&mut state, &submit, NOW);
         let real = step.reports.first().filter(|report| report.outcome == Outcome::Placed);
         assert_eq!(real.map(|report| report.examined), dry, "a dry run of {} planned something else", spec.name);
@@ -147,7 +147,7 @@ fn world(fleet: &Fleet, models: &[ModelSpec]) -> State {
         let step = step(&mut state, &command, NOW);
         assert!(step.answer.is_ok(), "{:?}", step.answer);
     };
-    run(Command::Start { cluster: ClusterId::new(Uuid::from_u64_pair(1, 1)) });
+    run(Command::Start { cluster: ClusterId::new(Uuid::from_u64_pair(1, 1)), tag: EpochTag::default() });
     for spec in models {
         run(Command::PutModel { spec: Box::new(spec.clone()) });
     }
@@ -240,6 +240,8 @@ fn registration(fleet: &Fleet, number: usize, gpus: u16, dice: &mut Dice) -> Run
         runner: known(RunnerId::new(format!("runner-{number}"))),
         incarnation: None,
         cluster: None,
+        obeyed: None,
+        shares_machine: true,
         sequence: Sequence::new(1),
         machine: known(MachineId::new(format!("machine-{number}"))),
         boot: known(BootId::new("boot")),
@@ -247,6 +249,8 @@ fn registration(fleet: &Fleet, number: usize, gpus: u16, dice: &mut Dice) -> Run
         address: known(ReasonText::new("localhost")),
         pool: known(PoolName::new(if number % 5 == 4 { "batch" } else { "default" })),
         labels: BTreeMap::from([(known(LabelKey::new("zone")), known(LabelValue::new(zone)))]),
+        allowed: BTreeMap::new(),
+        engines: BTreeMap::new(),
         runtimes: BTreeMap::from([(known(RuntimeName::new("vllm")), berth_domain::RuntimeKind::Both)]),
         host: HostReport { cpu: Millicores::new(128_000), ram: Bytes::gib(if short { 3 } else { 1024 }) },
         gpus: (0..gpus).map(|index| gpu(fleet, number, index, roomy, dice)).collect(),

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use berth_core::{Answer, Command, Settings, State, invariants, step};
 use berth_domain::{
-    Bytes, GpuCount, GpuHealth, HostReport, Memory, MemorySource, Millicores, ModelSpec, Span, Submission, Timestamp,
-    WorkloadId, WorkloadState,
+    Bytes, EpochTag, GpuCount, GpuHealth, HostReport, Memory, MemorySource, Millicores, ModelSpec, Span, Submission,
+    Timestamp, WorkloadId, WorkloadState,
 };
 use berth_tests::agent::Agent;
 use berth_tests::checks::check_lines;
@@ -92,7 +92,9 @@ impl Fleet {
 
     fn submit(&mut self, number: u64, submission: Submission) {
         let workload = names::workload(number);
-        if let Some(Answer::Submitted { workload, .. }) = self.send(&Command::Submit { workload, submission }) {
+        if let Some(Answer::Submitted { workload, .. }) =
+            self.send(&Command::Submit { workload, submission, limits: None })
+        {
             self.known.insert(workload);
         }
     }
@@ -139,7 +141,7 @@ fn catalogue() -> Vec<ModelSpec> {
 fn ten_thousand_mixed_submissions_lose_nothing() {
     let mut fleet = Fleet::new();
     let mut numbers = Numbers(7);
-    fleet.send(&Command::Start { cluster: names::cluster() });
+    fleet.send(&Command::Start { cluster: names::cluster(), tag: EpochTag::default() });
     for spec in catalogue() {
         fleet.send(&Command::PutModel { spec: Box::new(spec) });
     }

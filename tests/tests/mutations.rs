@@ -54,7 +54,7 @@ fn begin(world: &World, judging: bool) -> Outcome<Run> {
 
 fn submit(run: &mut Run, number: u64, model: usize) -> Outcome {
     let submission = Submission::lease(names::model(model));
-    run.send(Command::Submit { workload: names::workload(number), submission }).map(|_| ())
+    run.send(Command::Submit { workload: names::workload(number), submission, limits: None }).map(|_| ())
 }
 
 /// 60 of 80 GiB are being released when 40 are asked for.

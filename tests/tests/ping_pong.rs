@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use berth_core::{Command, Event, Settings, State, StopReason, invariants, step};
 use berth_domain::{
-    Bytes, GpuHealth, HostReport, Memory, MemorySource, Millicores, ModelSpec, Span, Submission, Timestamp,
+    Bytes, EpochTag, GpuHealth, HostReport, Memory, MemorySource, Millicores, ModelSpec, Span, Submission, Timestamp,
     WorkloadEnd, WorkloadId, WorkloadState,
 };
 use berth_tests::agent::Agent;
@@ -131,7 +131,7 @@ impl Bench {
             swaps: Vec::new(),
         };
         assert_eq!(bench.settings.min_run, Span::from_secs(30));
-        bench.send(&Command::Start { cluster: cluster() });
+        bench.send(&Command::Start { cluster: cluster(), tag: EpochTag::default() });
         for number in 0..2 {
             let whole = MemorySource::stated(Memory::Total(Bytes::gib(80)));
             let spec = ModelSpec { concurrency, ..ModelSpec::new(model(number), name("vllm"), whole) };
@@ -174,7 +174,7 @@ impl Bench {
     fn submit(&mut self, number: u64) {
         let id = workload(number);
         let of = model(usize::from(!number.is_multiple_of(2)));
-        self.send(&Command::Submit { workload: id, submission: Submission::lease(of) });
+        self.send(&Command::Submit { workload: id, submission: Submission::lease(of), limits: None });
         self.open.insert(id, (self.now, None));
     }
 

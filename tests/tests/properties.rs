@@ -1,7 +1,7 @@
 //! Random worlds, random histories: what must be true is true after every step.
 
 use berth_core::{Command, Settings, invariants, step};
-use berth_domain::Span;
+use berth_domain::{EpochTag, Span};
 use berth_tests::acts::{Act, acts};
 use berth_tests::checks::difference;
 use berth_tests::names;
@@ -34,7 +34,7 @@ proptest! {
             Err(text) => return Err(TestCaseError::fail(text)),
         };
         let at = run.now.after(Span::from_millis(after));
-        let start = Command::Start { cluster: names::cluster() };
+        let start = Command::Start { cluster: names::cluster(), tag: EpochTag::default() };
         let (mut lived, mut replayed) = (run.state.clone(), run.replayed());
         let (first, second) = (step(&mut lived, &start, at), step(&mut replayed, &start, at));
         prop_assert_eq!(first.events, second.events, "what a start finds to do");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use berth_core::view::{DeviceView, HostView, ModelView, RunnerView, SlotView, WorkloadView};
 use berth_core::{Command, FleetChanges, SlotRef, Snapshot, State, WorkChanges, invariants, replay, step};
-use berth_domain::{DeviceUuid, MachineId, ModelName, RunnerId, Span, WorkloadId};
+use berth_domain::{DeviceUuid, EpochTag, MachineId, ModelName, RunnerId, Span, WorkloadId};
 use berth_tests::acts::{Act, acts};
 use berth_tests::checks::difference;
 use berth_tests::names;
@@ -51,7 +51,7 @@ fn check_snapshot(world: &World, acts: &[Act], rest: &[Act], after: Span) -> Res
     if restored.fingerprint() != whole.fingerprint() {
         return Err(difference(&restored, &whole));
     }
-    let start = Command::Start { cluster: names::cluster() };
+    let start = Command::Start { cluster: names::cluster(), tag: EpochTag::default() };
     let at = run.now.after(after);
     let (first, second) = (step(&mut whole, &start, at), step(&mut restored, &start, at));
     if first.events != second.events {

@@ -59,7 +59,7 @@ impl Day {
         let submission = if arrival.job { Submission::job(model) } else { Submission::lease(model) };
         let submission = Submission { job: JobSpec::default(), ..submission };
         let workload = names::workload(number);
-        let done = self.run.send(Command::Submit { workload, submission })?;
+        let done = self.run.send(Command::Submit { workload, submission, limits: None })?;
         if !matches!(done.answer, Ok(Answer::Submitted { .. })) {
             return Ok(());
         }

@@ -133,7 +133,8 @@ impl Drop for AgentProcess {
         // Its slots live on, as they should; here nobody adopts them.
         let table = berth_runner::process::ProcessTable::read().unwrap_or_default();
         let runner = berth_domain::RunnerId::new("bench").ok();
-        let marked = runner.and_then(|runner| berth_runner::process::marked(&table, &runner).ok());
+        let users = std::collections::BTreeSet::from([berth_runner::runtime::UserId::own()]);
+        let marked = runner.and_then(|runner| berth_runner::process::marked(&table, &runner, &users).ok());
         for process in marked.into_iter().flatten().flat_map(|(_, processes)| processes) {
             let _ = Command::new("kill").args(["-9", &process.pid.to_string()]).status();
         }

@@ -9,7 +9,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::post;
 use berth_core::{Settings, State};
 use berth_domain::{
-    Attempt, ClusterId, DeviceUuid, Epoch, ModelRevision, Revision, RunnerId, SlotId, Timestamp, WorkloadId,
+    Attempt, ClusterId, DeviceUuid, Epoch, EpochTag, ModelRevision, Revision, RunnerId, SlotId, Timestamp, WorkloadId,
     WorkloadKind,
 };
 use berth_server::config::Config;
@@ -17,12 +17,14 @@ use berth_server::engine::{Engine, Record};
 use berth_server::http::access::{Gate, guard};
 use berth_server::http::body::{Json, Query};
 use berth_server::http::{App, Tools};
+use berth_server::limits::Limits;
 use berth_server::logging::LogLevel;
 use berth_server::requests::Requests;
 use berth_server::scribe::Scribe;
 use berth_server::serve;
 use berth_server::trust::Access;
 use berth_server::trust::audit::Audit;
+use berth_server::trust::cluster_key::ClusterKey;
 use berth_server::trust::rates::Rates;
 use berth_server::trust::tokens::Tokens;
 use berth_server::views::Views;
@@ -81,7 +83,7 @@ pub async fn serve(config: &Config) -> anyhow::Result<()> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     announce(listener.local_addr()?);
     let (_stop, stopping) = watch::channel(false);
-    serve::serve(listener, None, router, &config.limits, stopping).await;
+    serve::serve(listener, None, router, Limits::new(config.limits.clone()), stopping).await;
     Ok(())
 }
 
@@ -91,17 +93,22 @@ fn idle_app(config: &Config) -> anyhow::Result<App> {
     let views = Arc::new(Views::new(1, 1, scribe));
     let engine = Engine::new(State::new(Settings::default()));
     let desk = Desk::new(engine, MemoryJournal::new(), views.clone(), |_| ());
-    let (writer, _) = writer::start(desk, ClusterId::new(Uuid::now_v7()))?;
-    let requests = Requests::new(views.clone(), config.limits.bounds(), config.limits.agent_patience());
+    let (writer, _) = writer::start(desk, ClusterId::new(Uuid::now_v7()), EpochTag::default())?;
+    let limits = Limits::new(config.limits.clone());
+    let requests = Requests::new(views.clone(), limits.clone());
     Ok(App::from(Tools {
         writer,
         estimator: berth_server::estimator::Estimator::new(&[], requests.clone()),
         requests,
         views,
         tokens: Tokens::open(&config.server.data_dir)?,
-        audit: Audit::open(&config.server.data_dir)?,
+        key: ClusterKey::open(&config.server.data_dir)?,
+        refused_reports: Default::default(),
+        audit: Audit::open(&config.server.data_dir, &config.audit)?,
         rates: Arc::new(Rates::new(config.limits.requests_per_second, config.limits.burst)),
-        limits: config.limits.clone(),
+        token_rules: config.tokens.clone(),
+        limits,
+        is_encrypted: false,
         log_level: LogLevel::fixed(),
         stopping: watch::channel(false).1,
     }))
@@ -162,6 +169,7 @@ async fn submit(
         attempt: Attempt::new(1),
         priority: berth_domain::Priority::default(),
         tenant: None,
+        owner: None,
         position: None,
         slot: Some(WorkloadSlot {
             id: SlotId::new(Uuid::nil()),
@@ -173,6 +181,7 @@ async fn submit(
         created: Time(Timestamp::from_millis(1_760_000_000_000)),
         revision,
         reserved_gpus: Vec::new(),
+        attempts: Vec::new(),
     };
     Ok((StatusCode::CREATED, [(header::LOCATION, format!("/api/v1/workloads/{workload}"))], Json(answer)))
 }

@@ -6,9 +6,9 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use berth_core::{Command, Settings, State};
 use berth_domain::{
-    BootId, Bytes, ClusterId, DeviceUuid, GpuHealth, GpuName, GpuReport, HostReport, MachineId, Memory, MemorySource,
-    Millicores, ModelName, ModelSpec, PoolName, ReasonText, RunnerId, RunnerReport, RuntimeKind, RuntimeName, Sequence,
-    Submission, Timestamp, WorkloadId,
+    BootId, Bytes, ClusterId, DeviceUuid, EpochTag, GpuHealth, GpuName, GpuReport, HostReport, MachineId, Memory,
+    MemorySource, Millicores, ModelName, ModelSpec, PoolName, ReasonText, RunnerId, RunnerReport, RuntimeKind,
+    RuntimeName, Sequence, Submission, Timestamp, WorkloadId,
 };
 use berth_server::engine::{Engine, Record};
 use berth_store::{Journal, LogJournal, Options, RecordRef};
@@ -52,6 +52,8 @@ fn report(number: usize) -> anyhow::Result<RunnerReport> {
         runner: RunnerId::new(format!("runner-{number}"))?,
         incarnation: None,
         cluster: None,
+        obeyed: None,
+        shares_machine: true,
         sequence: Sequence::new(1),
         machine: MachineId::new(format!("machine-{number}"))?,
         boot: BootId::new("boot")?,
@@ -59,6 +61,8 @@ fn report(number: usize) -> anyhow::Result<RunnerReport> {
         address: ReasonText::new("")?,
         pool: PoolName::default_pool(),
         labels: BTreeMap::new(),
+        allowed: Default::default(),
+        engines: Default::default(),
         runtimes: BTreeMap::from([(RuntimeName::new("bench")?, RuntimeKind::Both)]),
         host: HostReport { cpu: Millicores::new(128_000), ram: Bytes::gib(1024) },
         gpus: (0..8).map(gpu).collect::<anyhow::Result<_>>()?,
@@ -74,7 +78,7 @@ pub fn write(data_dir: &Path, workloads: usize, slots: usize) -> anyhow::Result<
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
     let now = Timestamp::from_millis(u64::try_from(now.as_millis())?);
     let mut past = Past { engine: Engine::new(State::new(settings)), journal: opened.journal, now };
-    past.send(&Command::Start { cluster: ClusterId::new(Uuid::now_v7()) })?;
+    past.send(&Command::Start { cluster: ClusterId::new(Uuid::now_v7()), tag: EpochTag::default() })?;
     let model = ModelName::new("bench")?;
     let memory = MemorySource::stated(Memory::Total(Bytes::gib(1)));
     let spec = ModelSpec::new(model.clone(), RuntimeName::new("bench")?, memory);
@@ -84,7 +88,7 @@ pub fn write(data_dir: &Path, workloads: usize, slots: usize) -> anyhow::Result<
     }
     for number in 0..workloads {
         let workload = WorkloadId::new(Uuid::now_v7());
-        past.send(&Command::Submit { workload, submission: Submission::job(model.clone()) })?;
+        past.send(&Command::Submit { workload, submission: Submission::job(model.clone()), limits: None })?;
         if number >= slots {
             past.send(&Command::Cancel { workload })?;
         }

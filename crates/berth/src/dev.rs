@@ -14,11 +14,12 @@ use berth_runner::process::{OnAgentExit, SpawnOptions};
 use berth_server::Server;
 use berth_server::config::Sources;
 use berth_server::logging;
-use berth_wire::ModelFile;
+use berth_wire::{ModelFile, Role, TokenName, TokenRequest};
+use secrecy::SecretString;
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::serve::StopSignals;
+use crate::serve::{StopSignals, announce_or_warn};
 
 /// Run everything on this machine, to try it out
 ///
@@ -58,7 +59,7 @@ min_run = "1s"
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        let signals = StopSignals::listen()?;
+        let mut signals = StopSignals::listen()?;
         let config = Sources::default()
             .flag("server.listen", "--listen", Some(args.listen.to_string()))
             .flag("server.data_dir", "--data-dir", Some(args.data_dir.join("server").display().to_string()))
@@ -72,10 +73,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .await?;
         let url = format!("http://{}", server.address());
         let (stop, stopped) = watch::channel(false);
-        let client = Client::builder(&url).build()?;
+        let admin = server.local_admin().context("no admin's token: give --data-dir another directory")?.secret.clone();
+        let _announced = announce_or_warn(&server, &admin);
+        let client = Client::builder(&url).token(SecretString::from(admin.clone())).build()?;
         let mut agents = Vec::new();
-        for parts in self::agents(&url, &args.data_dir)? {
+        for mut parts in self::agents(&url, &args.data_dir)? {
             let id = parts.settings.id.clone();
+            parts.client = Client::builder(&url).token(runner_token(&client, &id).await?).apart().build()?;
             agents.push(tokio::spawn(Agent::run(parts, stopped.clone())));
             heard_of(&client, &id).await;
         }
@@ -84,7 +88,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             let name = model.name.clone().context("a sample model without a name")?;
             client.put_model(&name, &model).await?;
         }
-        crate::print(&welcome(&url, agents.len()))?;
+        crate::print(&welcome(&url, &admin, agents.len()))?;
         signals.heard().await;
         stop.send_replace(true);
         for agent in agents {
@@ -93,6 +97,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         server.stop().await;
         anyhow::Ok(())
     })
+}
+
+/// Makes a token for a runner of this start. One of a start before is revoked: its secret is known to nobody any more.
+async fn runner_token(client: &Client, id: &RunnerId) -> anyhow::Result<SecretString> {
+    let name: TokenName = id.as_str().parse()?;
+    let (known, _) = client.tokens().await?;
+    for old in known.iter().filter(|token| token.name == name) {
+        client.revoke_token(old.id).await?;
+    }
+    let request = TokenRequest { runner_id: Some(id.clone()), ..TokenRequest::new(name, Role::Runner) };
+    Ok(SecretString::from(client.create_token(&request).await?.token))
 }
 
 /// Waits until a runner has reported, so that whoever tries something finds it there, and in the same order each time.
@@ -107,10 +122,10 @@ async fn heard_of(client: &Client, id: &RunnerId) {
     let _ = tokio::time::timeout(PATIENCE, reported).await;
 }
 
-fn welcome(url: &str, runners: usize) -> String {
+fn welcome(url: &str, admin: &str, runners: usize) -> String {
     format!(
         "Berth serves at {url} with {runners} runner(s) and the models chat and vision. Try, in another terminal:\n\n  \
-         export BERTH_SERVER={url}\n  \
+         export BERTH_SERVER={url} BERTH_TOKEN={admin}\n  \
          berth submit chat --wait 30s      a lease on a slot, and where it answers\n  \
          berth slots                       what runs where\n  \
          berth ledger                      every GPU as a bar\n  \
@@ -118,7 +133,9 @@ fn welcome(url: &str, runners: usize) -> String {
          berth explain WORKLOAD            why a workload is where it is\n  \
          berth logs WORKLOAD               what its slot wrote\n  \
          berth events -f                   what happens\n\n\
-         {url}/docs describes the API. Ctrl-C ends everything.\n"
+         curl -H \"Authorization: Bearer $BERTH_TOKEN\" $BERTH_SERVER/scheduler/slots\n\n\
+         Commands of this user find the token by themselves; curl needs it. {url}/docs describes the API.\n\
+         Ctrl-C ends everything.\n"
     )
 }
 

@@ -3,6 +3,8 @@
 mod cli;
 mod dev;
 mod estimate;
+mod local_token;
+mod restore;
 mod runner;
 mod scenario;
 mod serve;
@@ -36,6 +38,7 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<std::ffi::OsString>,
     },
+    Restore(restore::Args),
     Estimate(Box<estimate::Args>),
     /// Look at the configuration
     #[command(subcommand)]
@@ -71,11 +74,12 @@ enum Command {
 fn main() -> anyhow::Result<ExitCode> {
     let Arguments { connection, command } = Arguments::parse();
     match command {
-        Command::Serve(args) => serve::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Serve(args) => serve::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Dev(args) => dev::run(&args).map(|()| ExitCode::SUCCESS),
         Command::DemoSlot(args) => dev::demo_slot(&args).map(|()| ExitCode::SUCCESS),
-        Command::Runner(args) => runner::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Runner(args) => runner::run(&connection, args).map(|()| ExitCode::SUCCESS),
         Command::RunnerExec { arguments } => berth_runner::process::trampoline(arguments),
+        Command::Restore(args) => restore::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Estimate(args) => Ok(estimate::run(&connection, &args)),
         Command::Config(command) => serve::config(command).map(|()| ExitCode::SUCCESS),
         Command::Scenario { files, explain } => scenario::run(&files, explain),

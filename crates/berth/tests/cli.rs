@@ -63,7 +63,7 @@ impl Server {
 
     fn start_in(directory: tempfile::TempDir) -> Self {
         let mut process = berth()
-            .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
+            .args(["serve", "--anyone-on-this-machine-is-admin", "--listen", "127.0.0.1:0", "--data-dir"])
             .arg(directory.path().join("data"))
             .stderr(Stdio::piped())
             .spawn()
@@ -145,8 +145,8 @@ impl Agent {
 
     fn desired(&self) -> Desired {
         let incarnation = self.incarnation.unwrap();
-        let query = DesiredQuery { epoch: None, after: None, wait: None, incarnation };
-        self.runtime.block_on(self.client.desired(&self.id, query)).unwrap()
+        let query = DesiredQuery { epoch: None, after: None, wait: None, incarnation, obeyed: None };
+        self.runtime.block_on(self.client.desired(&self.id, &query)).unwrap()
     }
 
     /// Starts everything it should run, at once and without a process.
@@ -220,7 +220,7 @@ fn jobs_have_arguments_and_keys() {
     server.ok(&["models", "apply", &models]);
     let agent = Agent::new(&server, "box");
     let submit =
-        ["submit", "t", "--kind", "job", "--priority", "-3", "--key", "k1", "--output", "json", "--", "--a", "b c"];
+        ["submit", "t", "--kind", "job", "--priority", "-3", "--key", "k1", "--output", "json", "--", "--seed", "7"];
     let first: Value = serde_json::from_str(&server.ok(&submit)).unwrap();
     let again: Value = serde_json::from_str(&server.ok(&submit)).unwrap();
     assert_eq!(first["id"], again["id"], "the same key is the same workload");
@@ -229,7 +229,7 @@ fn jobs_have_arguments_and_keys() {
     assert_eq!(slots.len(), 1);
     let berth_wire::DesiredAction::Run(spec) = &slots[0].action else { unreachable!("{:?}", slots[0]) };
     let args: Vec<String> = spec.args.iter().map(ToString::to_string).collect();
-    assert_eq!(args, ["--a", "b c"]);
+    assert_eq!(args, ["--seed", "7"]);
     let lease = server.said(&["submit", "t", "--", "--a"]);
     assert_eq!(lease.status, 2);
     assert!(lease.err.contains("--kind job"), "{}", lease.err);

@@ -1,9 +1,12 @@
 //! How a client is made.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use parking_lot::RwLock;
+use reqwest::header::HeaderValue;
 use reqwest::{Certificate, Url, redirect};
 use secrecy::{ExposeSecret, SecretString};
 
@@ -21,6 +24,7 @@ pub struct ClientBuilder {
     base: String,
     token: Option<SecretString>,
     ca: Option<PathBuf>,
+    allow_token_over_http: bool,
     timeout: Duration,
     retries: u32,
     apart: bool,
@@ -35,6 +39,7 @@ impl ClientBuilder {
             base: base.to_owned(),
             token: None,
             ca: None,
+            allow_token_over_http: false,
             timeout: Duration::from_secs(30),
             retries: 2,
             apart: false,
@@ -47,10 +52,17 @@ impl ClientBuilder {
         Self { token: token.into(), ..self }
     }
 
-    /// A file of certificates (PEM) to trust beside those of the system.
+    /// A file of certificates (PEM) to trust. With it, those of the system are not trusted.
     #[must_use]
     pub fn ca(self, file: impl Into<Option<PathBuf>>) -> Self {
         Self { ca: file.into(), ..self }
+    }
+
+    /// Lets the token be sent without encryption to a server that is not on this machine. Everybody between here and
+    /// there can then read it: this is for networks that encrypt by themselves.
+    #[must_use]
+    pub fn allow_token_over_http(self, allow: bool) -> Self {
+        Self { allow_token_over_http: allow, ..self }
     }
 
     /// How long an answer may take, beyond the time that a request asks to wait.
@@ -83,11 +95,9 @@ impl ClientBuilder {
         if self.apart {
             http = http.http1_only();
         }
-        if let Some(token) = &self.token {
-            http = http.default_headers(authorization(token)?);
-        }
         http = match &self.ca {
-            Some(file) => http.tls_certs_merge(certificates(file)?),
+            // Whoever names a CA does not want a certificate of any other to be accepted for the server.
+            Some(file) => http.tls_certs_only(certificates(file)?),
             // The system's certificates are looked for only if they are needed: there may be none.
             None if base.scheme() == "http" => http.tls_certs_only([]),
             None => http,
@@ -95,8 +105,26 @@ impl ClientBuilder {
         let http = http
             .build()
             .map_err(|error| ClientError::Tls { url: base.to_string(), why: crate::error::innermost(&error) })?;
-        Ok(Client::new(http, base, self.timeout, self.retries))
+        let client = Client {
+            http,
+            may_carry_token: self.allow_token_over_http || is_private_way(&base),
+            base,
+            timeout: self.timeout,
+            retries: self.retries,
+            authorization: Arc::new(RwLock::new(None)),
+            went_back: Arc::default(),
+        };
+        self.token.as_ref().map_or(Ok(()), |token| client.set_token(token))?;
+        Ok(client)
     }
+}
+
+/// Whether nobody on the network can read what is sent to this address: it is encrypted, or stays on this machine.
+/// Names below `localhost` may be looked up elsewhere, so only `localhost` itself counts.
+fn is_private_way(base: &Url) -> bool {
+    let host = base.host_str().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    base.scheme() == "https" || host == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 fn base_url(text: &str) -> Result<Url, ClientError> {
@@ -113,11 +141,12 @@ fn base_url(text: &str) -> Result<Url, ClientError> {
     Ok(url)
 }
 
-fn authorization(token: &SecretString) -> Result<HeaderMap, ClientError> {
+/// The header that proves who asks. It stays out of logs.
+pub(crate) fn authorization(token: &SecretString) -> Result<HeaderValue, ClientError> {
     let text = format!("Bearer {}", token.expose_secret().trim());
     let mut value = HeaderValue::from_str(&text).map_err(|_| ClientError::BadToken)?;
     value.set_sensitive(true);
-    Ok(HeaderMap::from_iter([(AUTHORIZATION, value)]))
+    Ok(value)
 }
 
 fn certificates(file: &Path) -> Result<Vec<Certificate>, ClientError> {

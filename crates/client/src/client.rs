@@ -1,15 +1,19 @@
 //! The client itself.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use berth_domain::Revision;
-use berth_wire::REVISION_HEADER;
-use reqwest::header::{CONTENT_TYPE, HeaderMap};
-use reqwest::{Response, StatusCode, Url};
+use berth_wire::{HISTORY_HEADER, REVISION_HEADER};
+use parking_lot::RwLock;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
+use secrecy::SecretString;
 use serde::de::DeserializeOwned;
 
-use crate::builder::ClientBuilder;
+use crate::builder::{ClientBuilder, authorization};
 use crate::{ClientError, Route};
 
 /// A client of one server. Copies share their connections.
@@ -17,8 +21,14 @@ use crate::{ClientError, Route};
 pub struct Client {
     pub(crate) http: reqwest::Client,
     pub(crate) base: Url,
+    /// Whether a token may be sent to the server at all.
+    pub(crate) may_carry_token: bool,
     pub(crate) timeout: Duration,
     pub(crate) retries: u32,
+    /// What proves who asks; copies of the client share it, so that a rotated token counts for all of them.
+    pub(crate) authorization: Arc<RwLock<Option<HeaderValue>>>,
+    /// The server said that its history went back.
+    pub(crate) went_back: Arc<AtomicBool>,
 }
 
 /// Says where to, and nothing of who.
@@ -46,14 +56,41 @@ impl Client {
         ClientBuilder::new(base)
     }
 
-    pub(crate) fn new(http: reqwest::Client, base: Url, timeout: Duration, retries: u32) -> Self {
-        Self { http, base, timeout, retries }
+    /// Asks with another token from now on, as do all copies of this client. The token is refused where it would be sent
+    /// over the network without encryption.
+    pub fn set_token(&self, token: &SecretString) -> Result<(), ClientError> {
+        let authorization = authorization(token)?;
+        if !self.may_carry_token {
+            return Err(ClientError::TokenOverHttp { url: self.base().to_owned() });
+        }
+        *self.authorization.write() = Some(authorization);
+        Ok(())
+    }
+
+    /// A request of this client's, with its token.
+    pub(crate) fn send_to(&self, method: Method, url: Url) -> RequestBuilder {
+        let request = self.http.request(method, url);
+        match &*self.authorization.read() {
+            Some(authorization) => request.header(AUTHORIZATION, authorization.clone()),
+            None => request,
+        }
     }
 
     /// The server's address.
     #[must_use]
     pub fn base(&self) -> &str {
         self.base.as_str().trim_end_matches('/')
+    }
+
+    /// Whether the server said, with any of its answers so far, that its history went back.
+    #[must_use]
+    pub fn saw_history_go_back(&self) -> bool {
+        self.went_back.load(Ordering::Relaxed)
+    }
+
+    /// Notes what the headers of an answer say of the server itself.
+    pub(crate) fn note_headers(&self, headers: &HeaderMap) {
+        self.went_back.store(headers.contains_key(HISTORY_HEADER), Ordering::Relaxed);
     }
 
     /// Sends a request and reads its answer.

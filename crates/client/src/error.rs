@@ -66,6 +66,15 @@ pub enum ClientError {
         /// What is wrong with it.
         why: String,
     },
+    /// A token that everybody on the network could read.
+    #[error(
+        "the token was not sent: {url} is plain http beyond this machine, where others can read it; use https (with --ca \
+         for a CA of your own), or say --allow-token-over-http if the network in between encrypts by itself"
+    )]
+    TokenOverHttp {
+        /// Where it would have gone.
+        url: String,
+    },
     /// A token that no request can carry.
     #[error("the token has characters that no token has: give it as `berth token create` printed it")]
     BadToken,
@@ -99,9 +108,12 @@ impl ClientError {
         match self {
             Self::Unreachable { .. } | Self::Timeout { .. } | Self::Interrupted { .. } => true,
             Self::Problem(problem) => matches!(problem.status, 429 | 502..=504),
-            Self::Tls { .. } | Self::NotBerth { .. } | Self::BadUrl { .. } | Self::BadCa { .. } | Self::BadToken => {
-                false
-            }
+            Self::Tls { .. }
+            | Self::NotBerth { .. }
+            | Self::BadUrl { .. }
+            | Self::BadCa { .. }
+            | Self::TokenOverHttp { .. }
+            | Self::BadToken => false,
         }
     }
 

@@ -11,7 +11,8 @@
 //! - **A wait is waited for.** A long poll may take as long as it asked for, and then as long as any request. The
 //!   [`EventStream`] resumes by itself where it broke off.
 //! - **The token stays secret.** It is no part of any error or `Debug` text, and it is sent to the one server that was
-//!   named: redirects are not followed, and proxies are not used.
+//!   named: redirects are not followed, and proxies are not used. It is not sent over plain http beyond this machine,
+//!   unless the caller allows that by name. Where a CA is given, no other is trusted.
 //!
 //! How data passes through: a [`Route`] (method, path, query, body) is sent; the answer's text becomes a type of
 //! `berth-wire`, and both are handed back ([`Answer`]). The crate keeps no state but its connections.

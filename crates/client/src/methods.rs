@@ -5,9 +5,9 @@ use berth_domain::{Attempt, DeviceUuid, ModelName, Revision, RunnerId, SlotId, W
 use berth_wire::{
     AuditEntry, CompleteRequest, Decision, DecisionQuery, Demand, Desired, DesiredQuery, DeviceLedger, DrainQuery,
     Estimate, EstimateRequest, EventQuery, Explanation, Fit, FitQuery, ForceReleaseRequest, ForgetRequest, Health,
-    Ledger, LogLevel, LogQuery, Model, ModelRequest, NewToken, PageQuery, QueueEntry, Ready, ReportAnswer,
+    JoinRequest, Ledger, LogLevel, LogQuery, Model, ModelRequest, NewToken, PageQuery, QueueEntry, Ready, ReportAnswer,
     ReportRequest, Runner, RunnerStatus, Slot, SlotQuery, SubmitRequest, TimeSpan, Token, TokenId, TokenRequest,
-    Version, WaitQuery, Workload, WorkloadFilter,
+    Version, WaitQuery, Workload, WorkloadFilter, WorkloadLogQuery,
 };
 use reqwest::StatusCode;
 use serde::de::DeserializeOwned;
@@ -160,7 +160,7 @@ impl Client {
     }
 
     /// What an agent should make true.
-    pub async fn desired(&self, id: &RunnerId, query: DesiredQuery) -> Result<Desired, ClientError> {
+    pub async fn desired(&self, id: &RunnerId, query: &DesiredQuery) -> Result<Desired, ClientError> {
         self.body(routes::desired(id, query)).await
     }
 }
@@ -190,6 +190,12 @@ impl Client {
     /// What a slot wrote.
     pub async fn slot_logs(&self, id: SlotId, query: &LogQuery) -> Result<TextStream, ClientError> {
         let response = self.open(&routes::slot_logs(id, query), |request| request).await?;
+        Ok(TextStream { response, url: self.base().to_owned() })
+    }
+
+    /// What a workload's slot wrote.
+    pub async fn workload_logs(&self, id: WorkloadId, query: &WorkloadLogQuery) -> Result<TextStream, ClientError> {
+        let response = self.open(&routes::workload_logs(id, query), |request| request).await?;
         Ok(TextStream { response, url: self.base().to_owned() })
     }
 
@@ -236,9 +242,25 @@ impl Client {
         self.done(routes::revoke_token(id)).await
     }
 
+    /// Exchanges a join token for a token of a runner.
+    pub async fn join(&self, request: &JoinRequest) -> Result<NewToken, ClientError> {
+        self.body(routes::join(request)).await
+    }
+
+    /// Makes another secret for the token of this runner.
+    pub async fn rotate_own_token(&self, id: &RunnerId) -> Result<NewToken, ClientError> {
+        self.body(routes::rotate_own_token(id)).await
+    }
+
     /// Lists who did what.
     pub async fn audit(&self, page: &PageQuery) -> Listing<AuditEntry> {
         self.list(routes::audit(page)).await
+    }
+
+    /// A backup of the server, as it comes.
+    pub async fn backup(&self) -> Result<TextStream, ClientError> {
+        let response = self.open(&routes::backup(), |request| request).await?;
+        Ok(TextStream { response, url: self.base().to_owned() })
     }
 
     /// What the server logs.

@@ -2,11 +2,12 @@
 
 use berth_domain::{Attempt, DeviceUuid, ModelName, RunnerId, SlotId, WorkloadId};
 use berth_wire::{
-    AuditEntry, CompleteRequest, Decision, DecisionQuery, Demand, Desired, DesiredQuery, DeviceLedger, DrainQuery,
-    Estimate, EstimateRequest, EventQuery, Explanation, Fit, FitQuery, ForceReleaseRequest, ForgetRequest, Health,
-    HeartbeatRequest, Ledger, LogLevel, LogQuery, Model, ModelRequest, NewToken, PageQuery, QueueEntry, Ready,
-    ReportAnswer, ReportRequest, RequestId, Runner, RunnerStatus, Slot, SlotQuery, SubmitRequest, TimeSpan, Token,
-    TokenId, TokenRequest, Version, WaitQuery, Workload, WorkloadFilter,
+    AuditEntry, CompleteRequest, ContinueHistory, Decision, DecisionQuery, Demand, Desired, DesiredQuery, DeviceLedger,
+    DrainQuery, Estimate, EstimateRequest, EventQuery, Explanation, Fit, FitQuery, ForceReleaseRequest, ForgetRequest,
+    Health, HeartbeatRequest, History, JoinRequest, Ledger, LogLevel, LogQuery, MachineJudgement, Model, ModelRequest,
+    NewToken, PageQuery, QueueEntry, Ready, ReportAnswer, ReportRequest, RequestId, Runner, RunnerStatus, Slot,
+    SlotQuery, SubmitRequest, TimeSpan, Token, TokenId, TokenRequest, Version, WaitQuery, Workload, WorkloadFilter,
+    WorkloadLogQuery,
 };
 use serde::de::IgnoredAny;
 
@@ -58,6 +59,12 @@ pub fn complete(id: WorkloadId, request: &CompleteRequest) -> Route<Workload> {
 #[must_use]
 pub fn explain(id: WorkloadId) -> Route<Explanation> {
     Route::get(path!["workloads", &id.to_string(), "explain"])
+}
+
+/// `GET /workloads/{id}/logs?follow`
+#[must_use]
+pub fn workload_logs(id: WorkloadId, query: &WorkloadLogQuery) -> Route<String> {
+    Route::get(path!["workloads", &id.to_string(), "logs"]).query(query).accept("text/plain")
 }
 
 /// `GET /models`
@@ -158,13 +165,36 @@ pub fn report(id: &RunnerId, request: &ReportRequest) -> Route<ReportAnswer> {
 
 /// `GET /runners/{id}/desired?epoch=&after=&wait=`
 #[must_use]
-pub fn desired(id: &RunnerId, query: DesiredQuery) -> Route<Desired> {
-    Route::get(path!["runners", id.as_str(), "desired"]).query(&query).waiting(query.wait)
+pub fn desired(id: &RunnerId, query: &DesiredQuery) -> Route<Desired> {
+    Route::get(path!["runners", id.as_str(), "desired"]).query(query).waiting(query.wait)
 }
 
 /// `POST /runners/{id}/requests/{request_id}`, whose body comes as it comes
 pub(crate) fn answer(id: &RunnerId, request: RequestId) -> Route<IgnoredAny> {
     Route::post(path!["runners", id.as_str(), "requests", &request.to_string()])
+}
+
+/// `POST /machines/judge`
+#[must_use]
+pub fn judge_machines(request: &MachineJudgement) -> Route<()> {
+    Route::post(path!["machines", "judge"]).body(request)
+}
+
+/// `GET /backup`, whose answer comes as it comes
+pub(crate) fn backup() -> Route<IgnoredAny> {
+    Route::get(path!["backup"])
+}
+
+/// `GET /history`
+#[must_use]
+pub fn history() -> Route<History> {
+    Route::get(path!["history"])
+}
+
+/// `POST /history/continue`
+#[must_use]
+pub fn continue_history(request: &ContinueHistory) -> Route<()> {
+    Route::post(path!["history", "continue"]).body(request)
 }
 
 /// `GET /scheduler/slots`
@@ -243,6 +273,24 @@ pub fn tokens() -> Route<Vec<Token>> {
 #[must_use]
 pub fn revoke_token(id: TokenId) -> Route<IgnoredAny> {
     Route::delete(path!["tokens", &id.to_string()])
+}
+
+/// `POST /tokens/{id}/rotate`
+#[must_use]
+pub fn rotate_token(id: TokenId) -> Route<NewToken> {
+    Route::post(path!["tokens", &id.to_string(), "rotate"])
+}
+
+/// `POST /join`
+#[must_use]
+pub fn join(request: &JoinRequest) -> Route<NewToken> {
+    Route::post(path!["join"]).body(request)
+}
+
+/// `POST /runners/{id}/token`
+#[must_use]
+pub fn rotate_own_token(id: &RunnerId) -> Route<NewToken> {
+    Route::post(path!["runners", id.as_str(), "token"])
 }
 
 /// `GET /audit`

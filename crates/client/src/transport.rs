@@ -26,7 +26,10 @@ impl Client {
     pub(crate) async fn exchange<T>(&self, route: &Route<T>) -> Result<(StatusCode, HeaderMap, String), ClientError> {
         let mut failed = 0;
         loop {
+            let shown = self.authorization.read().clone();
             match self.exchange_once(route).await {
+                // The token was rotated while this request was on its way with the old secret.
+                Ok((StatusCode::UNAUTHORIZED, ..)) if shown != *self.authorization.read() => {}
                 Err(error) if route.repeatable && error.is_passing() && failed < self.retries => {
                     // A wait that was too long once would be too long again.
                     if matches!(error, ClientError::Timeout { .. }) {
@@ -45,6 +48,7 @@ impl Client {
         let failed = |error: &reqwest::Error| ClientError::of_transport(self.base(), error, limit.as_secs());
         let response = self.request(route).timeout(limit).send().await.map_err(|error| failed(&error))?;
         let (status, headers) = (response.status(), response.headers().clone());
+        self.note_headers(&headers);
         let bytes = response.bytes().await.map_err(|error| failed(&error))?;
         Ok((status, headers, String::from_utf8_lossy(&bytes).into_owned()))
     }
@@ -62,6 +66,7 @@ impl Client {
                 return Err(ClientError::Timeout { url: self.base().to_owned(), seconds: self.timeout.as_secs() });
             }
         };
+        self.note_headers(response.headers());
         if response.status().is_success() {
             return Ok(response);
         }
@@ -71,7 +76,7 @@ impl Client {
     }
 
     fn request<T>(&self, route: &Route<T>) -> RequestBuilder {
-        let mut request = self.http.request(route.method.clone(), self.url(route));
+        let mut request = self.send_to(route.method.clone(), self.url(route));
         if let Some(body) = &route.body {
             let json = HeaderValue::from_static("application/json");
             request = request.header(CONTENT_TYPE, json).body(body.clone());

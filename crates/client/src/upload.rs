@@ -6,8 +6,8 @@ use berth_domain::RunnerId;
 use berth_wire::{PROBLEM_MEDIA_TYPE, Problem, RequestId};
 use bytes::Bytes;
 use http_body_util::channel::{Channel, Sender};
-use reqwest::Body;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
+use reqwest::{Body, Method};
 use serde::Serialize;
 
 use crate::{Client, ClientError, routes};
@@ -77,7 +77,8 @@ impl Client {
         body: Body,
     ) -> Result<(), ClientError> {
         let url = self.url(&routes::answer(&runner, request));
-        let sent = self.http.post(url).header(CONTENT_TYPE, HeaderValue::from_static(media_type)).body(body).send();
+        let request = self.send_to(Method::POST, url);
+        let sent = request.header(CONTENT_TYPE, HeaderValue::from_static(media_type)).body(body).send();
         let response = sent.await.map_err(|error| ClientError::of_transport(self.base(), &error, 0))?;
         if response.status().is_success() {
             return Ok(());

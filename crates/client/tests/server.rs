@@ -84,9 +84,10 @@ async fn every_route_is_asked_for_as_it_is_designed() {
         after: Some(Revision::new(7)),
         wait,
         incarnation: Incarnation::new(3),
+        obeyed: None,
     };
     assert_eq!(
-        asked(said(client.desired(&runner, query).await)),
+        asked(said(client.desired(&runner, &query).await)),
         "GET /api/v1/runners/rack%201%2Fbox/desired?epoch=2&after=7&wait=30s&incarnation=3"
     );
     assert_eq!(asked(said(client.health().await)), "GET /healthz");
@@ -187,6 +188,36 @@ async fn the_token_is_never_shown_and_never_sent_elsewhere() {
     assert!(matches!(error, ClientError::NotBerth { .. }), "{error:?}");
     assert!(!format!("{error:?}").contains("s3cret"));
     assert_eq!(seen.load(Ordering::SeqCst), 0, "a redirect was followed");
+}
+
+#[tokio::test]
+async fn a_token_is_not_sent_over_plain_http_beyond_this_machine() {
+    let token = || Some("berth_s3cret".into());
+    for private in
+        ["http://127.0.0.1:1", "http://127.9.9.9:1", "http://[::1]:1", "http://LOCALHOST:1", "https://berth.example"]
+    {
+        assert!(Client::builder(private).token(token()).build().is_ok(), "{private}");
+    }
+    for open in [
+        "http://10.7.0.9:8080",
+        "http://berth.example:8080",
+        "http://[2001:db8::1]:8080",
+        "http://0.0.0.0:8080",
+        "http://localhost.example:8080",
+        "http://a.localhost:8080",
+        "http://127.0.0.1.example:8080",
+    ] {
+        let error = Client::builder(open).token(token()).build().unwrap_err();
+        assert!(matches!(error, ClientError::TokenOverHttp { .. }), "{open}: {error:?}");
+        let text = error.to_string();
+        assert!(text.contains(open) && text.contains("https") && text.contains("--allow-token-over-http"), "{text}");
+        assert!(!text.contains("s3cret") && !error.is_passing(), "{text}");
+        // Without a token there is nothing to protect; a token that comes later, from joining or rotating, is refused.
+        let client = Client::builder(open).build().unwrap();
+        let error = client.set_token(&"berth_s3cret".into()).unwrap_err();
+        assert!(matches!(error, ClientError::TokenOverHttp { .. }), "{open}: {error:?}");
+        assert!(Client::builder(open).token(token()).allow_token_over_http(true).build().is_ok(), "{open}");
+    }
 }
 
 #[tokio::test]

@@ -1,23 +1,32 @@
 //! What may be asked of the core, and why it may say no.
 
 use berth_domain::{
-    Attempt, BootId, ClusterId, DeviceUuid, Incarnation, ModelName, ModelSpec, ModelSpecError, ReasonText, RunnerId,
-    RunnerReport, SlotId, Span, Submission, WorkloadId,
+    Attempt, BootId, ClusterId, DeviceUuid, EpochTag, Incarnation, ModelName, ModelSpec, ModelSpecError, ObeyedAnswer,
+    OwnerLimits, ReasonText, RunnerId, RunnerReport, RuntimeName, SlotId, Span, Submission, WorkloadId,
 };
 
+use berth_engines::{ArgumentSource, Forbidden, Unfit};
+
+use crate::explain::{ArgumentText, LackText};
+use crate::lack::Lack;
 use crate::reason::Unplaceable;
+use crate::state::OwnerPhase;
 
 /// What may be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields of a command are named by what they are; the variants say what is asked")]
 pub enum Command {
     /// The server starts on its data directory.
-    Start { cluster: ClusterId },
+    Start { cluster: ClusterId, tag: EpochTag },
+    /// The state was read from a backup. What the server did after the backup was made is not in it.
+    Restore,
+    /// An operator says that the server goes on although its history went back.
+    ContinueHistory { reason: ReasonText },
     /// Time passes.
     Tick,
 
     /// A gateway submits a workload under an id of its choice.
-    Submit { workload: WorkloadId, submission: Submission },
+    Submit { workload: WorkloadId, submission: Submission, limits: Option<OwnerLimits> },
     /// Take a workload back.
     Cancel { workload: WorkloadId },
     /// A lease is still needed.
@@ -33,7 +42,7 @@ pub enum Command {
     /// An agent reports, or registers.
     Report(Box<RunnerReport>),
     /// An agent polls: it lives.
-    Poll { runner: RunnerId, incarnation: Incarnation },
+    Poll { runner: RunnerId, incarnation: Incarnation, obeyed: Option<ObeyedAnswer> },
 
     /// Nothing new on a runner.
     CordonRunner { runner: RunnerId },
@@ -43,6 +52,8 @@ pub enum Command {
     DrainRunner { runner: RunnerId, deadline: Option<Span> },
     /// It is no more.
     ForgetRunner { runner: RunnerId, reason: ReasonText },
+    /// These runners are on the machine that they name (`is_same`), or on others that have the same id.
+    JudgeMachines { runners: Vec<RunnerId>, is_same: bool, reason: ReasonText },
     /// Nothing new on a device.
     CordonDevice { uuid: DeviceUuid },
     /// Work again.
@@ -86,10 +97,17 @@ pub enum Refusal {
     UnknownDevice(DeviceUuid),
     #[error("no slot {0}")]
     UnknownSlot(SlotId),
-    #[error("model {model} can never run here: {}", why.code())]
-    Unplaceable { model: ModelName, why: Unplaceable },
+    #[error("model {model} can never run here: {}", LackText(lacks))]
+    Unplaceable { model: ModelName, why: Unplaceable, lacks: Vec<Lack> },
     #[error("the queue is full: {0} workloads wait")]
     QueueFull(usize),
+    /// The owner has as much as it may.
+    #[error(
+        "this submitter has {count} workloads that {}, and may have {limit}: wait until some of them have ended, or ask \
+         an admin for a higher limit",
+        phase.words()
+    )]
+    OwnerLimit { phase: OwnerPhase, count: u32, limit: u32 },
     #[error("workload id {0} is taken")]
     WorkloadIdTaken(WorkloadId),
     #[error("idempotency key of workload {0} was used with another body")]
@@ -102,6 +120,10 @@ pub enum Refusal {
     NotRunning(WorkloadId),
     #[error("model is not valid: {0}")]
     InvalidModel(#[from] ModelSpecError),
+    #[error("model {model} could not be started: {why}")]
+    UnfitModel { model: ModelName, why: Unfit },
+    #[error("{}", ArgumentText { source: *of, runtime, runner: runner.as_ref(), forbidden })]
+    ForbiddenArgument { of: ArgumentSource, runtime: RuntimeName, runner: Option<RunnerId>, forbidden: Box<Forbidden> },
     #[error("runner {runner} has incarnation {current}; {named} was superseded and must not register again")]
     Superseded { runner: RunnerId, current: Incarnation, named: Incarnation },
     #[error("runner {runner} is not registered as incarnation {named}: register first")]
@@ -110,8 +132,12 @@ pub enum Refusal {
     OldBoot { boot: BootId },
     #[error("report {named} is not newer than {current}")]
     OldReport { current: u64, named: u64 },
-    #[error("runner {runner} has slots on another machine")]
+    #[error("runner {runner} has slots or GPUs on another machine: it registers anew there once they are gone")]
     MachineChanged { runner: RunnerId },
+    #[error("runner {runner} has slots: drain it first, then say on which machine it is")]
+    HasSlots { runner: RunnerId },
+    #[error("runner {runner} has {count} {what}, and {limit} are allowed ({setting})")]
+    TooMany { runner: RunnerId, what: &'static str, count: usize, limit: usize, setting: &'static str },
     #[error("the report is not plausible: {0}")]
     Implausible(&'static str),
     #[error("runner {0} is in use: drain it first, or wait until it is lost")]
@@ -124,37 +150,57 @@ pub enum Refusal {
     OtherCluster(ClusterId),
     #[error("the core was not started")]
     NotStarted,
+    #[error("the history of this server did not go back: there is nothing to continue from")]
+    HistoryIsWhole,
 }
 
-impl Refusal {
-    /// The stable code.
-    #[must_use]
-    pub const fn code(&self) -> &'static str {
-        match self {
-            Self::UnknownModel(_) => "unknown_model",
-            Self::UnknownWorkload(_) => "unknown_workload",
-            Self::UnknownRunner(_) => "unknown_runner",
-            Self::UnknownDevice(_) => "unknown_device",
-            Self::UnknownSlot(_) => "unknown_slot",
-            Self::Unplaceable { why, .. } => why.code(),
-            Self::QueueFull(_) => "queue_full",
-            Self::WorkloadIdTaken(_) => "workload_id_taken",
-            Self::KeyReused(_) => "key_reused",
-            Self::WorkloadEnded(_) => "workload_ended",
-            Self::StaleAttempt { .. } => "stale_attempt",
-            Self::NotRunning(_) => "not_running",
-            Self::InvalidModel(_) => "invalid_model",
-            Self::Superseded { .. } => "superseded",
-            Self::NotRegistered { .. } => "not_registered",
-            Self::OldBoot { .. } => "old_boot",
-            Self::OldReport { .. } => "old_report",
-            Self::MachineChanged { .. } => "machine_changed",
-            Self::Implausible(_) => "implausible_report",
-            Self::RunnerInUse(_) => "runner_in_use",
-            Self::WrongSlotState { .. } => "wrong_slot_state",
-            Self::ReasonMissing => "reason_missing",
-            Self::OtherCluster(_) => "other_cluster",
-            Self::NotStarted => "not_started",
+/// Makes the code of each refusal, and the list of them, from one match: neither can miss a refusal.
+macro_rules! refusal_codes {
+    ($($refusal:pat => $code:literal,)+) => {
+        impl Refusal {
+            /// The codes of all refusals but [`Refusal::Unplaceable`], which has those of [`Unplaceable`].
+            pub const CODES: &[&str] = &[$($code),+];
+
+            /// The stable code.
+            #[must_use]
+            pub const fn code(&self) -> &'static str {
+                match self {
+                    Self::Unplaceable { why, .. } => why.code(),
+                    $($refusal => $code,)+
+                }
+            }
         }
-    }
+    };
+}
+
+refusal_codes! {
+    Self::UnknownModel(_) => "unknown_model",
+    Self::UnknownWorkload(_) => "unknown_workload",
+    Self::UnknownRunner(_) => "unknown_runner",
+    Self::UnknownDevice(_) => "unknown_device",
+    Self::UnknownSlot(_) => "unknown_slot",
+    Self::QueueFull(_) => "queue_full",
+    Self::OwnerLimit { .. } => "owner_limit",
+    Self::WorkloadIdTaken(_) => "workload_id_taken",
+    Self::KeyReused(_) => "key_reused",
+    Self::WorkloadEnded(_) => "workload_ended",
+    Self::StaleAttempt { .. } => "stale_attempt",
+    Self::NotRunning(_) => "not_running",
+    Self::InvalidModel(_) => "invalid_model",
+    Self::UnfitModel { .. } => "unfit_model",
+    Self::ForbiddenArgument { .. } => "forbidden_argument",
+    Self::Superseded { .. } => "superseded",
+    Self::NotRegistered { .. } => "not_registered",
+    Self::OldBoot { .. } => "old_boot",
+    Self::OldReport { .. } => "old_report",
+    Self::MachineChanged { .. } => "machine_changed",
+    Self::HasSlots { .. } => "has_slots",
+    Self::TooMany { .. } => "report_too_large",
+    Self::Implausible(_) => "implausible_report",
+    Self::RunnerInUse(_) => "runner_in_use",
+    Self::WrongSlotState { .. } => "wrong_slot_state",
+    Self::ReasonMissing => "reason_missing",
+    Self::OtherCluster(_) => "other_cluster",
+    Self::NotStarted => "not_started",
+    Self::HistoryIsWhole => "history_is_whole",
 }

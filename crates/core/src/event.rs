@@ -3,14 +3,14 @@
 //! An event names things by their outside ids and carries every number that was decided, so that applying it needs
 //! no settings, no clock and no second thought.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use berth_domain::{
-    BootId, Bytes, ClusterId, DeviceUuid, Endpoint, Epoch, FailureReason, Generation, GpuCount, GpuHealth, GpuName,
-    HostReport, Incarnation, LabelKey, LabelValue, MachineId, Millicores, ModelName, ModelRevision, ModelSpec,
-    PoolName, ReasonText, RunnerId, RuntimeKind, RuntimeName, Sequence, SlotId, Submission, Timestamp, WorkloadEnd,
-    WorkloadId,
+    Arg, BootId, Bytes, ClusterId, DeviceUuid, Endpoint, EngineReport, Epoch, EpochTag, ExitStatus, FailureReason,
+    Generation, GpuCount, GpuHealth, GpuName, HistoryPoint, HostReport, Incarnation, LabelKey, LabelValue, MachineId,
+    Millicores, ModelName, ModelRevision, ModelSpec, PoolName, ReasonText, Revision, RunnerId, RuntimeKind,
+    RuntimeName, Sequence, SlotId, Submission, Timestamp, WorkloadEnd, WorkloadId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,12 @@ pub struct RunnerTraits {
     pub labels: BTreeMap<LabelKey, LabelValue>,
     /// What it can start, and what each of them is for.
     pub runtimes: BTreeMap<RuntimeName, RuntimeKind>,
+    /// Arguments that its configuration allows, by runtime.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub allowed: BTreeMap<RuntimeName, BTreeSet<Arg>>,
+    /// What its agent found out about the engines behind its runtimes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub engines: BTreeMap<RuntimeName, EngineReport>,
     /// The agent's version.
     pub version: ReasonText,
     /// Where its slots answer.
@@ -121,7 +127,20 @@ pub struct PlacedSlot {
 #[expect(missing_docs, reason = "the fields of an event are named by what they are; the variants say what happened")]
 pub enum Event {
     /// The server started on its data directory: timers start anew, and every runner must report first.
-    Started { cluster: ClusterId, epoch: Epoch },
+    Started { cluster: ClusterId, epoch: Epoch, tag: EpochTag },
+    /// The state was read from a backup: what happened after the backup was made is not known here.
+    HistoryRestored,
+    /// A runner obeyed an answer of this cluster's server that this server never gave: what happened since the copy was
+    /// made that this server goes on from is not known here.
+    HistoryWentBack { runner: RunnerId, shown: HistoryPoint },
+    /// The server goes on in this epoch and above this revision, which no agent has obeyed yet.
+    HistoryContinued { epoch: Epoch, revision: Revision, reason: Option<ReasonText> },
+    /// A runner reported for the first time since the history went back: the server knows all slots that it has.
+    RunnerCaughtUp { runner: RunnerId },
+    /// A runner says that it obeyed an answer whose code is wrong.
+    ObeyedCodeRefused { runner: RunnerId },
+    /// A runner no longer says so.
+    ObeyedCodeAccepted { runner: RunnerId },
     /// The server was paused: timers start anew.
     TimersRestarted,
 
@@ -138,8 +157,15 @@ pub enum Event {
     /// Something else is charged than the catalogue says. Claims that exist stay as they are.
     MemoryCorrected { model: ModelName, count: GpuCount, bytes: Vec<Bytes>, why: CorrectionReason },
 
-    /// A machine has this boot; everything that ran before it is gone.
-    MachineBooted { machine: MachineId, boot: BootId },
+    /// A runner is on this boot of its machine: everything that it ran before is gone. Other runners of the machine
+    /// speak for themselves.
+    RunnerBooted { runner: RunnerId, boot: BootId },
+    /// A runner that registers names a machine that belongs to another runner, and nothing says that the two share it.
+    MachineDisputed { runner: RunnerId, machine: MachineId },
+    /// An operator says whether a runner is on the machine that it names, or on another one of the same id.
+    MachineJudged { runner: RunnerId, machine: MachineId, is_same: bool, reason: ReasonText },
+    /// A runner belongs to this machine now, with the devices that only it has.
+    RunnerMoved { runner: RunnerId, machine: MachineId },
     /// CPU and RAM of a machine.
     HostSized { machine: MachineId, cpu: Millicores, ram: Bytes },
     /// An agent registered.
@@ -211,6 +237,8 @@ pub enum Event {
     SlotStopping { slot: SlotId, why: StopReason },
     /// Its stop takes too long; nobody should count on it.
     StopStalled { slot: SlotId },
+    /// Its first process ended by itself, like this. What follows from it are other events.
+    ProcessEnded { slot: SlotId, exit: ExitStatus },
     /// It came to a bad end. Slots of its model that nobody asked for wait until then.
     SlotFailed { slot: SlotId, why: FailureReason, retry_at: Timestamp },
     /// It may or may not exist: its agent is asked to account for it.
@@ -219,6 +247,8 @@ pub enum Event {
     SlotReturned { slot: SlotId, ready: bool },
     /// It is started again in its place, its memory kept.
     SlotRestarted { slot: SlotId, generation: Generation },
+    /// Its runner has a later start of it than this server knows of: that one counts from now on.
+    SlotOvertaken { slot: SlotId, generation: Generation },
     /// It is proven gone, and its claims with it.
     SlotReleased { slot: SlotId, proof: Proof, note: Option<ReasonText> },
     /// Its agent started nothing. Slots of its model that nobody asked for wait until then.

@@ -4,8 +4,8 @@ use berth_domain::{Bytes, SlotState, WorkloadKind, WorkloadState};
 
 use crate::ledger::{Ledger, Phase, Quantity};
 use crate::memory::MemoryVerdict;
-use crate::state::{Device, Shape, Slot, State};
-use crate::table::{DeviceKey, SlotKey};
+use crate::state::{Device, OwnerPhase, Owners, Shape, Slot, State};
+use crate::table::{DeviceKey, Lookup, SlotKey, WorkloadKey};
 
 /// Something that must be true and is not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +27,8 @@ pub fn check(state: &State) -> Result<(), Violation> {
     check_work(state)?;
     check_models(state)?;
     check_reservations(state)?;
+    check_bars(state)?;
+    check_owners(state)?;
     check_index(state)
 }
 
@@ -127,6 +129,10 @@ fn check_starts(state: &State, key: SlotKey, slot: &Slot) -> Result<(), Violatio
 }
 
 fn check_work(state: &State) -> Result<(), Violation> {
+    let mut listed: Lookup<(SlotKey, WorkloadKey), usize> = Lookup::default();
+    for (key, slot) in state.slots.iter() {
+        slot.leases.iter().chain(&slot.job).for_each(|work| *listed.entry((key, *work)).or_default() += 1);
+    }
     let mut queued = 0;
     for (key, row) in state.workloads.iter() {
         let in_queue = row.queued.is_some();
@@ -135,8 +141,8 @@ fn check_work(state: &State) -> Result<(), Violation> {
         let slot = row.slot.and_then(|slot| state.slots.get(slot));
         let placed = matches!(row.state, WorkloadState::Assigned | WorkloadState::Running);
         ensure!(placed == slot.is_some(), "workload {} is {} with slot {:?}", row.id, row.state, row.slot);
-        if let Some(slot) = slot {
-            let known = slot.leases.iter().filter(|lease| **lease == key).count() + usize::from(slot.job == Some(key));
+        if let Some(slot) = row.slot.filter(|_| placed) {
+            let known = listed.get(&(slot, key)).copied().unwrap_or_default();
             ensure!(known == 1, "workload {}: its slot counts it {known} times", row.id);
         }
         let waiting = state
@@ -205,6 +211,29 @@ fn check_reservations(state: &State) -> Result<(), Violation> {
             state.devices.get(*device).is_some_and(|device| device.reserved_for == Some(row.owner))
         };
         ensure!(row.devices.iter().all(owned), "a reservation of {:?} whose devices are another's", row.owner);
+    }
+    Ok(())
+}
+
+/// Each owner's counts are the fold of its workloads.
+fn check_owners(state: &State) -> Result<(), Violation> {
+    let mut fresh = Owners::default();
+    for (_, row) in state.workloads.iter() {
+        if let Some(owner) = &row.submission.owner {
+            fresh.move_one(owner, None, OwnerPhase::of(row.state));
+        }
+    }
+    ensure!(state.owners == fresh, "owners have {:?}, and their workloads say {fresh:?}", state.owners);
+    Ok(())
+}
+
+/// What keeps runners from taking new work is what the history and their own words say.
+fn check_bars(state: &State) -> Result<(), Violation> {
+    for machine in state.machines.keys() {
+        for (key, barred) in state.bars_on(machine) {
+            let row = state.runners.get(key);
+            ensure!(row.is_some_and(|row| row.barred == barred), "a runner is barred by {barred:?}, but {row:?}");
+        }
     }
     Ok(())
 }

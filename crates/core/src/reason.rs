@@ -27,6 +27,8 @@ pub enum WaitReason {
     NoLongerFits,
     /// Its last start failed and is not proven gone yet: a job never has two copies.
     OldCopy,
+    /// The server's history went back, and no operator has said yet that it goes on.
+    HistoryWentBack,
 }
 
 impl WaitReason {
@@ -44,7 +46,14 @@ impl WaitReason {
             Self::HostFull => "host_full",
             Self::NoLongerFits => "no_longer_fits",
             Self::OldCopy => "old_copy",
+            Self::HistoryWentBack => "history_went_back",
         }
+    }
+
+    /// Whether it waits for its own last attempt rather than for room.
+    #[must_use]
+    pub const fn is_pause(self) -> bool {
+        matches!(self, Self::BackingOff | Self::OldCopy)
     }
 }
 
@@ -111,6 +120,14 @@ pub enum Exclusion {
     Lost,
     /// Has not reported since the server started.
     NotReported,
+    /// The server's history went back.
+    HistoryWentBack,
+    /// It says that it obeyed an answer whose code is wrong.
+    InvalidCode,
+    /// It says that it is on a machine that belongs to another runner.
+    MachineDisputed,
+    /// Another runner of its machine has not reported since the history went back.
+    NeighbourNotReported,
     /// Its GPUs are quarantined, cordoned, lost, stale, overcommitted, backing off or reserved.
     DevicesClosed,
     /// Too little GPU memory.
@@ -137,6 +154,10 @@ impl Exclusion {
             Self::Suspect => "suspect",
             Self::Lost => "lost",
             Self::NotReported => "not_reported",
+            Self::HistoryWentBack => "history_went_back",
+            Self::InvalidCode => "invalid_code",
+            Self::MachineDisputed => "machine_disputed",
+            Self::NeighbourNotReported => "neighbour_not_reported",
             Self::DevicesClosed => "devices_closed",
             Self::GpuMemory => "gpu_memory",
             Self::Host => "host",
@@ -166,6 +187,8 @@ pub enum Closed {
     Overcommitted,
     /// Kept for work that has waited too long.
     Reserved,
+    /// Every runner that has it is cordoned, draining, silent or has not reported since the server started.
+    RunnerClosed,
 }
 
 impl Closed {
@@ -182,7 +205,15 @@ impl Closed {
             Self::BackingOff => "backing_off",
             Self::Overcommitted => "overcommitted",
             Self::Reserved => "reserved",
+            Self::RunnerClosed => "runner_closed",
         }
+    }
+
+    /// Whether what is free on the device is shown as free all the same: it is there for the work that it is kept for,
+    /// or in a moment.
+    #[must_use]
+    pub const fn keeps_its_offer(self) -> bool {
+        matches!(self, Self::BackingOff | Self::Reserved)
     }
 }
 
@@ -330,6 +361,8 @@ pub enum Cause {
     Unplaceable(Unplaceable),
     /// It ran for as long as it may.
     MaxRun,
+    /// The server's history went back. Nobody knows whether it ran since, and a job runs at most once.
+    HistoryWentBack,
 }
 
 impl Cause {
@@ -353,6 +386,7 @@ impl Cause {
             Self::ModelDeleted => "model_deleted",
             Self::Unplaceable(why) => why.code(),
             Self::MaxRun => "max_run",
+            Self::HistoryWentBack => "history_went_back",
         }
     }
 

@@ -48,6 +48,10 @@ pub struct Settings {
     pub keep_ended: usize,
     /// From this many runners on, most of them silent at once means that the server is at fault.
     pub self_suspicion_from: usize,
+    /// How many devices one runner may have.
+    pub devices_per_runner: usize,
+    /// How many slots one runner may have that the server did not make.
+    pub unknown_slots_per_runner: usize,
     /// How much more the next claim is after a slot ran out of memory, in percent of what its model's entry says.
     pub oom_step: u32,
     /// How far above (in percent of that) a claim may get in this way, or by what was seen.
@@ -82,6 +86,8 @@ impl Default for Settings {
             keep_ended_for: Span::from_secs(3600),
             keep_ended: 100_000,
             self_suspicion_from: 3,
+            devices_per_runner: 128,
+            unknown_slots_per_runner: 512,
             oom_step: 10,
             oom_limit: 50,
             judge_after: Span::from_secs(600),

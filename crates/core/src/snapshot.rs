@@ -6,17 +6,19 @@
 //! Only rows are kept. Whatever follows from them (queues, shelves, sets, look-ups) is made anew, by the same code that
 //! makes it when an event is applied, so a restored state cannot disagree with its rows.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use berth_domain::{ClusterId, DeviceUuid, Epoch, MachineId, ModelName, Revision, RunnerId, Timestamp, WorkloadId};
+use berth_domain::{
+    ClusterId, DeviceUuid, Epoch, HistoryPoint, MachineId, ModelName, Revision, RunnerId, Timestamp, WorkloadId,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::invariants::{self, Violation};
 use crate::settings::Settings;
 use crate::state::{
-    Claimant, Counters, Device, Machine, Model, Reservation, Runner, Shape, Slot, SlotName, State, Timer, Timers,
-    Workload,
+    Claimant, Counters, Device, History, Machine, Model, Reservation, Runner, Shape, Slot, SlotName, State, Timer,
+    Timers, Workload,
 };
 use crate::table::{DeviceKey, MachineKey, ModelKey, Row, Rows, RunnerKey, SlotKey, Table, WorkloadKey};
 
@@ -26,6 +28,7 @@ pub struct Snapshot {
     cluster: Option<ClusterId>,
     epoch: Epoch,
     revision: Revision,
+    history: History,
     now: Timestamp,
     timers_from: Timestamp,
     counters: Counters,
@@ -38,10 +41,17 @@ pub struct Snapshot {
     ended: VecDeque<WorkloadKey>,
     reservations: Vec<Reservation>,
     cordons: BTreeSet<DeviceUuid>,
+    machine_words: BTreeMap<RunnerId, (MachineId, bool)>,
     timers: Vec<(Timestamp, Timer)>,
 }
 
 impl Snapshot {
+    /// The point of the server's history that it is a picture of.
+    #[must_use]
+    pub fn point(&self) -> HistoryPoint {
+        HistoryPoint { epoch: self.epoch, tag: self.history.tag(), revision: self.revision }
+    }
+
     /// The revision that it is a picture of.
     #[must_use]
     pub fn revision(&self) -> Revision {
@@ -56,6 +66,7 @@ impl State {
             cluster: self.cluster,
             epoch: self.epoch,
             revision: self.revision,
+            history: self.history.clone(),
             now: self.now,
             timers_from: self.timers_from,
             counters: self.counters,
@@ -68,6 +79,7 @@ impl State {
             ended: self.ended.clone(),
             reservations: self.queue.reservations.clone(),
             cordons: self.cordons.clone(),
+            machine_words: self.machine_words.clone(),
             timers: self.timers.list(),
         }));
         self.machines.begin_copy();
@@ -106,6 +118,7 @@ impl State {
         state.cluster = snapshot.cluster;
         state.epoch = snapshot.epoch;
         state.revision = snapshot.revision;
+        state.history = snapshot.history;
         state.now = snapshot.now;
         state.timers_from = snapshot.timers_from;
         state.counters = snapshot.counters;
@@ -118,6 +131,7 @@ impl State {
         state.ended = snapshot.ended;
         state.queue.reservations = snapshot.reservations;
         state.cordons = snapshot.cordons;
+        state.machine_words = snapshot.machine_words;
         state.timers = Timers::from_list(snapshot.timers);
         state.follow_from_rows();
         invariants::check_ledgers(&state)?;
@@ -127,6 +141,7 @@ impl State {
     /// Makes everything that follows from the rows.
     fn follow_from_rows(&mut self) {
         self.restore_fleet();
+        self.restore_bars();
         let owners: Vec<Claimant> = self.queue.reservations.iter().map(|row| row.owner).collect();
         owners.into_iter().for_each(|owner| self.mark_reservation(owner));
         self.restore_catalogue();

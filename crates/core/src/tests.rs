@@ -15,7 +15,7 @@ pub(crate) fn at(seconds: u64) -> Timestamp {
 pub(crate) fn started() -> State {
     let mut state = State::new(Settings::default());
     let cluster = ClusterId::new(Uuid::from_u128(7));
-    step(&mut state, &Command::Start { cluster }, at(0)).answer.unwrap();
+    step(&mut state, &Command::Start { cluster, tag: EpochTag::default() }, at(0)).answer.unwrap();
     state
 }
 
@@ -34,6 +34,8 @@ pub(crate) fn report(runner: &str, gpus: &[u64], incarnation: Option<u64>, seque
         runner: RunnerId::new(runner).unwrap(),
         incarnation: incarnation.map(Incarnation::new),
         cluster: None,
+        obeyed: None,
+        shares_machine: true,
         sequence: Sequence::new(sequence),
         machine: MachineId::new(runner).unwrap(),
         boot: BootId::new("boot-1").unwrap(),
@@ -41,6 +43,8 @@ pub(crate) fn report(runner: &str, gpus: &[u64], incarnation: Option<u64>, seque
         address: ReasonText::new("127.0.0.1").unwrap(),
         pool: PoolName::default_pool(),
         labels: BTreeMap::new(),
+        allowed: BTreeMap::new(),
+        engines: BTreeMap::new(),
         runtimes: BTreeMap::from([(RuntimeName::new("vllm").unwrap(), RuntimeKind::Both)]),
         host: HostReport { cpu: Millicores::new(64_000), ram: Bytes::gib(512) },
         gpus: gpus.iter().enumerate().map(gpu).collect(),
@@ -57,7 +61,7 @@ pub(crate) fn put_model(state: &mut State, name: &str, gib: u64) {
 pub(crate) fn submit(state: &mut State, number: u128, model: &str) -> Step {
     let submission = Submission::lease(ModelName::new(model).unwrap());
     let workload = WorkloadId::new(Uuid::from_u128(number));
-    step(state, &Command::Submit { workload, submission }, at(1))
+    step(state, &Command::Submit { workload, submission, limits: None }, at(1))
 }
 
 #[test]
@@ -83,6 +87,11 @@ fn p5_p6_never_fits_is_refused_and_changes_nothing() {
     let before = state.fingerprint();
     let refused = submit(&mut state, 1, "huge").answer.unwrap_err();
     assert_eq!(refused.code(), "never_fits");
+    assert_eq!(
+        refused.to_string(),
+        "model huge can never run here: at best it needs 100 GiB on each of 2 GPUs of one runner; the best runner has \
+         80 GiB there"
+    );
     assert_eq!(state.fingerprint(), before);
 }
 

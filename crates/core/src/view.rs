@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use berth_domain::{
     Attempt, Bytes, ClusterId, DesiredAction, DesiredGpu, DesiredSlot, DeviceUuid, Endpoint, FailureReason, Generation,
-    GpuCount, GpuMemory, GpuName, Incarnation, MachineId, Millicores, ModelName, ModelRevision, ModelSpec, Priority,
-    Revision, RunSpec, RunnerId, SlotId, SlotState, TenantName, Timestamp, WorkloadId, WorkloadKind, WorkloadState,
+    GpuCount, GpuMemory, GpuName, HistoryPoint, Incarnation, MachineId, Millicores, ModelName, ModelRevision,
+    ModelSpec, Owner, Priority, Revision, RunSpec, RunnerId, SlotId, SlotState, TenantName, Timestamp, WorkloadId,
+    WorkloadKind, WorkloadState,
 };
 
 use crate::event::{ReservedFor, RunnerTraits};
@@ -13,8 +14,10 @@ use crate::explain::{self, Report};
 use crate::ledger::{Balance, Phase};
 use crate::memory::{self, CorrectionReason, MemoryVerdict, Watched};
 use crate::plan::{self, Demand};
-use crate::reason::{Cause, Closed, StopReason, UnknownReason, WaitReason};
-use crate::state::{Admission, Claimant, Device, Liveness, Slot, State, Workload};
+use crate::reason::{Cause, Closed, Exclusion, StopReason, UnknownReason, WaitReason};
+use crate::state::{
+    Admission, Claimant, Device, Liveness, PastAttempt, Runner, SeatRow, Slot, State, Workload, offered,
+};
 use crate::table::{RunnerKey, WorkloadKey};
 
 /// One claim of a device's ledger.
@@ -136,12 +139,26 @@ pub struct WorkloadView {
     pub cause: Option<Cause>,
     /// What goes first.
     pub priority: Priority,
-    /// Who it belongs to.
+    /// On whose account it is, as its submitter said.
     pub tenant: Option<TenantName>,
+    /// Whose work it is.
+    pub owner: Option<Owner>,
     /// When it was submitted.
     pub created: Timestamp,
     /// When its state changed last, or its lease was renewed.
     pub since: Timestamp,
+    /// Since when the present attempt waits, or how long it waited for its slot: from here to `assigned`.
+    pub queued: Timestamp,
+    /// When the present attempt got its slot.
+    pub assigned: Option<Timestamp>,
+    /// When the present attempt began to run.
+    pub ran: Option<Timestamp>,
+    /// It pauses after a failure until then.
+    pub not_before: Option<Timestamp>,
+    /// How many of its attempts failed, those of long ago not counted.
+    pub failures: u32,
+    /// The last attempts that are over, oldest first.
+    pub attempts: Vec<PastAttempt>,
     /// The order of submission.
     pub number: u64,
     /// The revision of its last change: the same after a restart.
@@ -150,6 +167,8 @@ pub struct WorkloadView {
     pub reserved: Vec<DeviceUuid>,
     /// Its runner was lost and it was started again: both copies may have run.
     pub may_run_twice: bool,
+    /// Its model wants GPUs to itself.
+    pub wants_whole_gpus: bool,
 }
 
 /// A place that is kept free.
@@ -192,6 +211,10 @@ pub struct RunnerView {
     pub admission: Admission,
     /// Whether it reported since the server started.
     pub reported: bool,
+    /// Why it takes nothing new, whatever operators want of it: the history went back, or it sent a wrong code.
+    pub barred: Option<Exclusion>,
+    /// The machine that it names, while that belongs to another runner, and who that is.
+    pub disputes: Option<(MachineId, RunnerId)>,
     /// When it was last heard of.
     pub last_seen: Timestamp,
     /// What it is like, once it said so.
@@ -204,6 +227,27 @@ pub struct RunnerView {
     pub missing: Vec<(DeviceUuid, GpuName)>,
     /// The last revision at which what it should run changed.
     pub desired: Revision,
+}
+
+impl RunnerView {
+    /// Whether it takes new work, or will as soon as it has reported to a server that was just started.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.liveness == Liveness::Ready && self.barred.is_none() && self.admission == Admission::Open
+    }
+}
+
+/// The starts of the server that its state knows of, and whether anything is missing from them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryView {
+    /// The point that the server has reached.
+    pub now: HistoryPoint,
+    /// The starts of its epochs, oldest first; very old ones are dropped.
+    pub epochs: Vec<HistoryPoint>,
+    /// The newest answer that a runner obeyed and this server did not give, while no operator has continued.
+    pub went_back: Option<HistoryPoint>,
+    /// Runners that have not reported since the history went back.
+    pub waits_for: Vec<RunnerId>,
 }
 
 /// One model.
@@ -284,6 +328,20 @@ impl State {
     #[must_use]
     pub fn device(&self, uuid: &DeviceUuid) -> Option<DeviceView> {
         self.devices.find(uuid).map(|(_, row)| self.device_view(row))
+    }
+
+    /// The first runner that has a device.
+    #[must_use]
+    pub fn runner_of_device(&self, uuid: &DeviceUuid) -> Option<RunnerId> {
+        let (_, device) = self.devices.find(uuid)?;
+        device.seats.first().and_then(|row| self.runners.get(row.runner)).map(|runner| runner.id.clone())
+    }
+
+    /// The numbers of a device, if it is overcommitted.
+    #[must_use]
+    pub fn overcommitted(&self, uuid: &DeviceUuid) -> Option<Balance<Bytes>> {
+        let (_, device) = self.devices.find(uuid)?;
+        device.ledger.is_overcommitted().then(|| device.balance())
     }
 
     /// All hosts by machine.
@@ -415,6 +473,11 @@ impl State {
     #[must_use]
     pub fn desired(&self, runner: &RunnerId) -> Vec<DesiredSlot> {
         let Some((_, row)) = self.runners.find(runner) else { return Vec::new() };
+        // A slot that is not mentioned is kept. Nothing is started or stopped on what is known from an older copy: slots
+        // may have gone since, and the runner's first report says which.
+        if self.history.has_gone_back() || !row.caught_up {
+            return Vec::new();
+        }
         row.slots.iter().filter_map(|key| self.slots.get(*key)).filter_map(|slot| self.desired_slot(slot)).collect()
     }
 
@@ -441,6 +504,7 @@ impl State {
             model: spec.name.clone(),
             runtime: spec.constraints.runtime.clone(),
             kind: if slot.is_job { WorkloadKind::Job } else { WorkloadKind::Lease },
+            model_args: spec.args.len(),
             args: spec.args.iter().cloned().chain(job.unwrap_or_default()).collect(),
             cpu_millicores: slot.cpu,
             ram_bytes: slot.ram,
@@ -458,12 +522,18 @@ impl State {
             return Some(explain::report(self, &demand, &plan, Some(id), now));
         }
         if row.state == WorkloadState::Queued {
-            let plan = plan::plan(self, demand);
+            let plan = plan::plan(self, demand).for_queued_work();
             return Some(explain::report(self, &demand, &plan, Some(id), now));
         }
         let choice = plan::Choice::Reuse(row.slot?);
         let plan = plan::Plan { choice, examined: 0, spared_own: false };
         Some(explain::report(self, &demand, &plan, Some(id), now))
+    }
+
+    /// A workload fails for good when so many of its attempts have failed.
+    #[must_use]
+    pub fn most_failures(&self) -> u32 {
+        self.settings.attempts
     }
 
     /// Would a workload of this model fit, where, and who would be evicted? Nothing is done.
@@ -475,16 +545,44 @@ impl State {
         Some(explain::report(self, &demand, &plan, None, now))
     }
 
+    /// The point in its history that the server has reached.
+    #[must_use]
+    pub fn point(&self) -> HistoryPoint {
+        HistoryPoint { epoch: self.epoch, tag: self.history.tag(), revision: self.revision }
+    }
+
+    /// The newest answer that a runner obeyed and this server did not give, while no operator has continued.
+    #[must_use]
+    pub fn went_back(&self) -> Option<HistoryPoint> {
+        self.history.beyond()
+    }
+
+    /// The starts of the server that are known here, and whether anything is missing from them.
+    #[must_use]
+    pub fn history(&self) -> HistoryView {
+        let unheard = self.runners.iter().map(|(_, row)| row).filter(|row| !row.caught_up && !row.is_forgotten());
+        let point = |start: &crate::state::EpochStart| HistoryPoint {
+            epoch: start.epoch,
+            tag: start.tag,
+            revision: start.first,
+        };
+        HistoryView {
+            now: self.point(),
+            epochs: self.history.starts().iter().map(point).collect(),
+            went_back: self.went_back(),
+            waits_for: sorted(unheard.map(|row| row.id.clone()).collect(), RunnerId::clone),
+        }
+    }
+
     /// The same state has the same fingerprint, in every process.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         use std::hash::BuildHasher;
         let slots: Vec<_> = self.slots().into_iter().map(|slot| format!("{slot:?}")).collect();
         let parts = format!(
-            "{:?}{:?}{:?}{:?}{slots:?}{:?}{:?}{:?}{:?}{:?}{:?}",
+            "{:?}{:?}{:?}{slots:?}{:?}{:?}{:?}{:?}{:?}{:?}",
             self.cluster,
-            self.epoch,
-            self.revision,
+            self.history(),
             self.devices(),
             self.hosts(),
             self.workloads(),
@@ -533,8 +631,23 @@ impl State {
         })
     }
 
+    /// Why a device takes nothing new, with what keeps its runners from it.
+    pub(crate) fn why_closed(&self, device: &Device) -> Option<Closed> {
+        let is_open = |row: &SeatRow| self.runners.get(row.runner).is_some_and(Runner::is_open);
+        match device.closed() {
+            Some(why) if !why.keeps_its_offer() => Some(why),
+            _ if !device.seats.iter().any(is_open) => Some(Closed::RunnerClosed),
+            closed => closed,
+        }
+    }
+
+    /// The numbers of a device, with nothing free where it takes nothing new.
+    pub(crate) fn balance_of(&self, device: &Device) -> Balance<Bytes> {
+        offered(device.ledger.balance(), self.why_closed(device))
+    }
+
     pub(crate) fn device_view(&self, device: &Device) -> DeviceView {
-        let runner = |row: &crate::state::SeatRow| Some((self.runners.get(row.runner)?.id.clone(), row.seat.index));
+        let runner = |row: &SeatRow| Some((self.runners.get(row.runner)?.id.clone(), row.seat.index));
         let claim = |claim: &crate::ledger::Claim<Bytes>| {
             Some(ClaimView { slot: self.slots.get(claim.slot)?.id, phase: claim.phase, bytes: claim.amount })
         };
@@ -548,7 +661,7 @@ impl State {
                 .seats
                 .iter()
                 .any(|row| row.seat.sizes_differ || row.seat.capacity != device.ledger.capacity()),
-            balance: device.ledger.balance(),
+            balance: device.balance(),
             closed: device.closed(),
             reserved_for: device.reserved_for.and_then(|owner| self.reservation_of(owner)).map(|row| row.priority),
             backfill: device.backfill,
@@ -599,13 +712,29 @@ impl State {
             cause: row.cause,
             priority: row.submission.priority,
             tenant: row.submission.tenant.clone(),
+            owner: row.submission.owner.clone(),
             created: row.created,
             since: row.since,
+            queued: row.requeued.unwrap_or(row.created),
+            assigned: row.assigned,
+            ran: row.ran,
+            not_before: row.not_before,
+            failures: row.failures,
+            attempts: row.attempts.list().to_vec(),
             number: row.number,
             revision: row.changed,
             reserved: devices.map(|device| device.uuid.clone()).collect(),
             may_run_twice: row.may_run_twice,
+            wants_whole_gpus: row.eligible
+                && row.waits == Some(WaitReason::FullNow)
+                && self.models.get(row.model).is_some_and(|model| model.spec.exclusive),
         }
+    }
+
+    /// The runner that registered a machine first.
+    fn owner_of(&self, machine: &MachineId) -> Option<RunnerId> {
+        let (_, row) = self.machines.find(machine)?;
+        row.runners.first().and_then(|key| self.runners.get(*key)).map(|row| row.id.clone())
     }
 
     pub(crate) fn runner_view(&self, key: RunnerKey) -> Option<RunnerView> {
@@ -617,6 +746,8 @@ impl State {
             liveness: row.liveness,
             admission: row.admission,
             reported: row.reported,
+            barred: row.barred,
+            disputes: row.disputes.as_ref().and_then(|machine| Some((machine.clone(), self.owner_of(machine)?))),
             last_seen: row.last_seen,
             traits: row.traits.clone(),
             devices: row

@@ -40,8 +40,11 @@ pub struct RunSpec {
     pub runtime: RuntimeName,
     /// Whether it serves leases or is one job.
     pub kind: WorkloadKind,
-    /// Arguments of the model and the job.
+    /// Arguments of the model, then those of the job.
     pub args: Vec<Arg>,
+    /// How many of the arguments are the model's. Of a job that a server started without saying so, all are the job's.
+    #[serde(default)]
+    pub model_args: usize,
     /// Its CPU.
     pub cpu_millicores: Millicores,
     /// Its RAM.
@@ -73,6 +76,17 @@ impl DesiredSlot {
     #[must_use]
     pub fn should_run(&self) -> bool {
         self.run_spec().is_some()
+    }
+}
+
+impl RunSpec {
+    /// The arguments of the model entry, and those of the job. A slot that serves leases has only the former.
+    #[must_use]
+    pub fn args_by_owner(&self) -> (&[Arg], &[Arg]) {
+        match self.kind {
+            WorkloadKind::Lease => (&self.args, &[]),
+            WorkloadKind::Job => self.args.split_at(self.model_args.min(self.args.len())),
+        }
     }
 }
 

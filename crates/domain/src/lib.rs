@@ -12,7 +12,11 @@ mod amount;
 mod bytes;
 mod desired;
 pub mod estimate;
+mod exit;
+mod history;
 mod ids;
+mod inline_secret;
+mod log_tail;
 mod model;
 mod names;
 mod report;
@@ -24,22 +28,26 @@ mod workload;
 pub use amount::{Fraction, Millicores, ParseFractionError};
 pub use bytes::{Bytes, ParseBytesError};
 pub use desired::{DesiredAction, DesiredGpu, DesiredSlot, RunSpec};
+pub use exit::ExitStatus;
+pub use history::{EpochTag, HistoryPoint, ObeyedAnswer};
 pub use ids::{
     Attempt, ClusterId, DecisionId, Epoch, Generation, GpuCount, Incarnation, ModelRevision, Priority, Revision,
     Sequence, SlotId, WorkloadId,
 };
+pub use inline_secret::{InlineSecret, REDACTED};
+pub use log_tail::LogTail;
 pub use model::{
     Constraints, GpuMemory, Memory, MemorySource, ModelSpec, ModelSpecError, Placement, RankMemory, Replicas,
 };
 pub use names::{
     Arg, BootId, DeviceUuid, Endpoint, FilePath, GpuName, IdempotencyKey, LabelKey, LabelValue, MachineId, ModelName,
-    NameError, PoolName, ReasonText, RunnerId, RuntimeName, TenantName,
+    NameError, Owner, PoolName, ReasonText, RunnerId, RuntimeName, TenantName, is_misleading,
 };
 pub use report::{
-    Evidence, FailureReason, GpuHealth, GpuReport, HostReport, ReportedClaim, ReportedMemory, ReportedState,
-    RunnerReport, RuntimeKind, SlotEnd, SlotReport,
+    EngineReport, Evidence, FailureReason, GpuHealth, GpuReport, HostReport, ReportedClaim, ReportedMemory,
+    ReportedState, RunnerReport, RuntimeKind, SlotEnd, SlotReport,
 };
 pub use slot::SlotState;
 pub use time::{ParseSpanError, Span, Timestamp};
 pub use utilization::{Utilization, UtilizationError};
-pub use workload::{JobSpec, Submission, WorkloadEnd, WorkloadKind, WorkloadState};
+pub use workload::{JobSpec, OwnerLimits, Submission, WorkloadEnd, WorkloadKind, WorkloadState};

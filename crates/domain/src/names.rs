@@ -25,6 +25,9 @@ pub enum NameError {
     /// A control character.
     #[error("a {0} must not contain control characters")]
     ControlCharacter(&'static str),
+    /// A character that makes a text look like another one.
+    #[error("a {0} must not contain characters that change the direction of text or end a line (U+{1:04X})")]
+    Misleading(&'static str, u32),
     /// A path segment that climbs.
     #[error("a {0} must not contain `.` or `..` as a path segment")]
     PathSegment(&'static str),
@@ -33,8 +36,19 @@ pub enum NameError {
     WhiteSpace(&'static str),
 }
 
+/// Whether a character makes a text look like another one: it changes the direction of what follows, or ends a line
+/// although it is no line feed.
+#[must_use]
+pub const fn is_misleading(character: char) -> bool {
+    matches!(
+        character,
+        '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' // direction
+            | '\u{2028}' | '\u{2029}' // lines and paragraphs
+    )
+}
+
 fn check(kind: &'static str, limit: usize, text: &str) -> Result<(), NameError> {
-    check_text(kind, limit, text)?;
+    check_shown(kind, limit, text)?;
     if text.is_empty() {
         return Err(NameError::Empty(kind));
     }
@@ -45,6 +59,15 @@ fn check(kind: &'static str, limit: usize, text: &str) -> Result<(), NameError> 
         return Err(NameError::PathSegment(kind));
     }
     Ok(())
+}
+
+/// Checks a text that listings show among others.
+fn check_shown(kind: &'static str, limit: usize, text: &str) -> Result<(), NameError> {
+    check_text(kind, limit, text)?;
+    match text.chars().find(|character| is_misleading(*character)) {
+        Some(misleading) => Err(NameError::Misleading(kind, misleading.into())),
+        None => Ok(()),
+    }
 }
 
 fn check_text(kind: &'static str, limit: usize, text: &str) -> Result<(), NameError> {
@@ -139,7 +162,7 @@ text_type! {
 }
 text_type! {
     /// The value of a label; may be empty.
-    LabelValue, "label value", 256, check_text
+    LabelValue, "label value", 256, check_shown
 }
 text_type! {
     /// A runtime that an agent can start.
@@ -152,6 +175,10 @@ text_type! {
 text_type! {
     /// Who a workload belongs to.
     TenantName, "tenant name", 128, check
+}
+text_type! {
+    /// Whose work a workload is: a token or a tenant, as the server writes it.
+    Owner, "owner", 256, check
 }
 text_type! {
     /// A submitter's own key, prefixed by who they are; the same key is the same workload.
@@ -204,6 +231,17 @@ mod tests {
         for bad in ["", "..", "a/../b", "a\0b", "a\nb", " a", &"x".repeat(10_000)] {
             assert!(ModelName::new(bad).is_err(), "{bad:?} was taken");
         }
+    }
+
+    #[test]
+    fn a_name_does_not_look_like_another_one() {
+        for letter in ["\u{202e}", "\u{2066}", "\u{200f}", "\u{61c}", "\u{2028}", "\u{2029}", "\u{85}"] {
+            let text = format!("a{letter}b");
+            assert!(ModelName::new(&text).is_err() && LabelValue::new(&text).is_err(), "{}", text.escape_unicode());
+            assert!(RunnerId::new(&text).is_err() && PoolName::new(&text).is_err());
+        }
+        assert!(ModelName::new("\u{645}\u{62f}\u{644}").is_ok(), "a script that runs from right to left is no trick");
+        assert!(ReasonText::new("a\u{202e}b").is_ok(), "words are escaped where they are shown");
     }
 
     #[test]

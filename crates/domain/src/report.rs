@@ -1,12 +1,13 @@
 //! What an agent says of its machine. It is untrusted: nothing here is more than well formed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BootId, Bytes, ClusterId, DeviceUuid, Endpoint, Generation, GpuName, Incarnation, LabelKey, LabelValue, MachineId,
-    Millicores, ModelName, PoolName, ReasonText, RunnerId, RuntimeName, Sequence, SlotId,
+    Arg, BootId, Bytes, ClusterId, DeviceUuid, Endpoint, ExitStatus, Generation, GpuName, Incarnation, LabelKey,
+    LabelValue, MachineId, Millicores, ModelName, ObeyedAnswer, PoolName, ReasonText, RunnerId, RuntimeName, Sequence,
+    SlotId,
 };
 
 /// One report of one agent.
@@ -18,6 +19,10 @@ pub struct RunnerReport {
     pub incarnation: Option<Incarnation>,
     /// The cluster the agent belongs to, once it knows one.
     pub cluster: Option<ClusterId>,
+    /// The newest answer of the server that the agent obeyed, once it obeyed one.
+    pub obeyed: Option<ObeyedAnswer>,
+    /// Its token grants the machine that it names: it may share the machine with the runner that owns it.
+    pub shares_machine: bool,
     /// The order of its reports.
     pub sequence: Sequence,
     /// The machine.
@@ -34,12 +39,31 @@ pub struct RunnerReport {
     pub labels: BTreeMap<LabelKey, LabelValue>,
     /// What it can start, and what each of them is for.
     pub runtimes: BTreeMap<RuntimeName, RuntimeKind>,
+    /// Arguments that its own configuration allows, by runtime, beside those that need nobody's leave.
+    pub allowed: BTreeMap<RuntimeName, BTreeSet<Arg>>,
+    /// What its agent found out about the engines behind its runtimes, also of those that it does not offer.
+    pub engines: BTreeMap<RuntimeName, EngineReport>,
     /// CPU and RAM it may use.
     pub host: HostReport,
     /// Its GPUs, replicas and all.
     pub gpus: Vec<GpuReport>,
     /// The slots it knows of.
     pub slots: Vec<SlotReport>,
+}
+
+/// What an agent found out about one engine by asking it for its version and its options.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct EngineReport {
+    /// The engine's version, once it was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<ReasonText>,
+    /// Options and variables that the runtime's template needs and the engine does not have. A runtime with any of them is
+    /// not offered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<ReasonText>,
+    /// Why the engine could not be asked, or that it is being asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<ReasonText>,
 }
 
 /// What a runtime starts.
@@ -111,12 +135,27 @@ pub struct SlotReport {
     pub model: Option<ModelName>,
     /// Where it is.
     pub state: ReportedState,
+    /// How its first process ended, if it ended by itself.
+    pub exit: Option<ExitStatus>,
     /// Where it answers, once ready.
     pub endpoint: Option<Endpoint>,
     /// What the agent believes belongs to it.
     pub claims: Vec<ReportedClaim>,
     /// What the driver saw it use; a device that is missing could not be attributed.
     pub memory: Vec<ReportedMemory>,
+}
+
+impl SlotReport {
+    /// How its first process ended by itself, as far as the report says: apart, or by the exit code of a job.
+    #[must_use]
+    pub fn exit_status(&self) -> Option<ExitStatus> {
+        self.exit.or(match self.state {
+            ReportedState::Exited { code } | ReportedState::Gone { why: SlotEnd::Exited(code), .. } => {
+                Some(ExitStatus::Code(code))
+            }
+            _ => None,
+        })
+    }
 }
 
 /// A claim as the agent recorded it.
@@ -233,8 +272,12 @@ impl Evidence {
 pub enum FailureReason {
     /// The program could not be run.
     BadBinary,
+    /// One of its arguments is not the model's or the job's to state.
+    ForbiddenArgument,
     /// Out of GPU or host memory.
     OutOfMemory,
+    /// The program does not know one of its arguments.
+    BadArgument,
     /// Its port was taken.
     PortTaken,
     /// Its model is not on the machine.
@@ -252,12 +295,29 @@ pub enum FailureReason {
 }
 
 impl FailureReason {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::BadBinary,
+        Self::BadArgument,
+        Self::ForbiddenArgument,
+        Self::OutOfMemory,
+        Self::PortTaken,
+        Self::ModelMissing,
+        Self::NeverReady,
+        Self::Crashed,
+        Self::StartDeadline,
+        Self::DeviceLost,
+        Self::Unkillable,
+    ];
+
     /// The stable code.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
             Self::BadBinary => "bad_binary",
+            Self::ForbiddenArgument => "forbidden_argument",
             Self::OutOfMemory => "out_of_memory",
+            Self::BadArgument => "bad_argument",
             Self::PortTaken => "port_taken",
             Self::ModelMissing => "model_missing",
             Self::NeverReady => "never_ready",
@@ -271,6 +331,6 @@ impl FailureReason {
     /// Whether the program itself cannot have run: then a job may be tried again.
     #[must_use]
     pub const fn never_ran(self) -> bool {
-        matches!(self, Self::BadBinary)
+        matches!(self, Self::BadBinary | Self::ForbiddenArgument)
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Arg, IdempotencyKey, ModelName, Priority, Span, TenantName};
+use crate::{Arg, IdempotencyKey, ModelName, Owner, Priority, Span, TenantName};
 
 /// A lease takes one unit of a model slot's concurrency; a job owns its slot and runs to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -38,8 +38,11 @@ pub struct Submission {
     pub kind: WorkloadKind,
     /// Higher goes first.
     pub priority: Priority,
-    /// Who it belongs to.
+    /// On whose account it is, as its submitter says.
     pub tenant: Option<TenantName>,
+    /// Whose work it is: those who may see it and end it. Nobody's in particular on a server without tokens.
+    #[serde(default)]
+    pub owner: Option<Owner>,
     /// How long a running lease lives without a heartbeat; the default where absent.
     pub ttl: Option<Span>,
     /// How long it waits at most.
@@ -48,6 +51,15 @@ pub struct Submission {
     pub job: JobSpec,
     /// The same key is the same workload.
     pub idempotency_key: Option<IdempotencyKey>,
+}
+
+/// How much one owner may have at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnerLimits {
+    /// Workloads that wait.
+    pub queued: u32,
+    /// Workloads that have a slot.
+    pub running: u32,
 }
 
 impl Submission {
@@ -59,6 +71,7 @@ impl Submission {
             kind: WorkloadKind::Lease,
             priority: Priority::default(),
             tenant: None,
+            owner: None,
             ttl: None,
             queue_timeout: None,
             job: JobSpec::default(),

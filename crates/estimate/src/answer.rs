@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use berth_domain::estimate::{Asked, Found, Launch, Question, Refusal};
+use berth_domain::estimate::{Asked, Estimate, Launch, Question, Refusal};
 use berth_domain::{Arg, FilePath};
 
 use crate::launch::{self, NotAgreed, Program};
@@ -24,24 +24,28 @@ pub struct Reader {
 
 impl Reader {
     /// Reads headers and estimates. Takes as long as the disk does.
-    pub fn answer(&self, question: &Question) -> Result<Found, Refusal> {
+    pub fn answer(&self, question: &Question) -> Result<Estimate, Refusal> {
         self.check(question)?;
         let model = self.open(question)?;
         match &question.launch {
-            None => match model.estimate(&question.options) {
-                Ok(estimate) => Ok(Found { estimate, missing: Vec::new() }),
-                Err(error) => Err(refuse(Asked::File, error.to_string())),
-            },
-            Some(launch) => agree(&model, question, launch),
+            None => model.estimate(&question.options).map_err(|error| refuse(Asked::File, error.to_string())),
+            Some(launch) => {
+                let (program, args) = (Program::of(&launch.runtime), words(&launch.args));
+                launch::estimate_for_launch(&model, program, &question.options, &args, u64::from(launch.concurrency))
+                    .map_err(|why| not_agreed(launch, &why))
+            }
         }
     }
 
-    /// Refuses what is not even looked for.
+    /// Refuses what is not below the directories: elsewhere, reached by a link that leads there, or not there at all. It is
+    /// the same to whoever asks, so that nobody learns which files there are elsewhere.
     fn check(&self, question: &Question) -> Result<(), Refusal> {
         let paths = [(Asked::File, Some(&question.file)), (Asked::Projector, question.projector.as_ref())];
         for (of, path) in paths.into_iter().filter_map(|(of, path)| Some((of, path?))) {
-            let below = |directory: &PathBuf| Path::new(path.as_str()).starts_with(directory);
-            if !self.directories.iter().any(below) {
+            let place = Path::new(path.as_str());
+            let is_below = self.directories.iter().any(|directory| place.starts_with(directory));
+            // The disk is not asked about a path elsewhere.
+            if !is_below || !Reach::below(&self.directories).has(place) {
                 return Err(refuse(of, self.outside(path)));
             }
         }
@@ -58,8 +62,8 @@ impl Reader {
         }
         let list: Vec<String> = directories.iter().map(|directory| directory.display().to_string()).collect();
         format!(
-            "{who} reads model files below {} only: put {path} there, or add its directory to {setting} of its \
-             configuration",
+            "{who} finds no {path} below {}, and reads model files there only: put it there, or add its directory to \
+             {setting} of its configuration",
             list.join(", ")
         )
     }
@@ -82,14 +86,16 @@ fn refuse(of: Asked, why: String) -> Refusal {
     Refusal { of, why }
 }
 
-fn agree(model: &Model, question: &Question, launch: &Launch) -> Result<Found, Refusal> {
-    let args: Vec<&str> = launch.args.iter().map(Arg::as_str).collect();
-    let program = Program::of(&launch.runtime);
-    let agreed = launch::agree(model, program, &question.options, &args, u64::from(launch.concurrency))
+/// Completes the arguments of a launch so that they say what was estimated, whoever made the estimate.
+pub fn complete_arguments(launch: &Launch, estimate: &Estimate) -> Result<Vec<Arg>, Refusal> {
+    let missing = launch::missing_arguments(Program::of(&launch.runtime), &words(&launch.args), estimate)
         .map_err(|why| not_agreed(launch, &why))?;
-    let missing = agreed.missing.into_iter().map(Arg::new).collect::<Result<_, _>>();
-    let missing = missing.map_err(|error| refuse(Asked::Args, error.to_string()))?;
-    Ok(Found { estimate: agreed.estimate, missing })
+    let missing = missing.into_iter().map(Arg::new).collect::<Result<_, _>>();
+    missing.map_err(|error| refuse(Asked::Args, error.to_string()))
+}
+
+fn words(args: &[Arg]) -> Vec<&str> {
+    args.iter().map(Arg::as_str).collect()
 }
 
 fn not_agreed(launch: &Launch, why: &NotAgreed) -> Refusal {

@@ -113,6 +113,11 @@ pub(crate) fn is_unmodelled(architecture: &str) -> bool {
     matches!(architecture, "deepseek4" | "minimax-m3" | "dflash" | "eagle3" | "gemma4-assistant")
 }
 
+/// Whether its router weighs a token before the experts see it.
+pub(crate) fn weighs_first(architecture: &str) -> bool {
+    architecture == "llama4"
+}
+
 /// How many layers from the first have a cache of their own where the architecture fixes it.
 pub(crate) fn own_cache_layers(architecture: &str) -> Option<u64> {
     (architecture == "gemma3n").then_some(20)

@@ -3,6 +3,8 @@
 use berth_domain::GpuCount;
 pub use berth_domain::estimate::{CacheType, Inputs, Options, Profile, UnknownName};
 
+use crate::shape::Shape;
+
 /// What a program does where nobody said otherwise.
 pub(crate) struct Defaults {
     pub(crate) profile: Profile,
@@ -34,6 +36,32 @@ pub enum InputError {
         profile: Profile,
         /// Which type.
         kind: CacheType,
+    },
+    /// Blocks that do not end where a head ends, which llama.cpp refuses to start with.
+    #[error(
+        "{what} stored as {kind} come in blocks of {block}, which do not divide the head size of this model ({length}): \
+         llama.cpp refuses to start so; choose f16, bf16 or f32 for them"
+    )]
+    CacheBlocks {
+        /// Keys or values.
+        what: &'static str,
+        /// Which type.
+        kind: CacheType,
+        /// Values in one of its blocks.
+        block: u64,
+        /// Values of one head.
+        length: u64,
+    },
+    /// Two types for what is one row.
+    #[error(
+        "this model keeps keys and values in one latent row, so llama.cpp refuses to store keys as {keys} and values as \
+         {values}: choose the same type for both"
+    )]
+    LatentTypes {
+        /// How keys are stored.
+        keys: CacheType,
+        /// How values are stored.
+        values: CacheType,
     },
     /// A profile for the other kind of file.
     #[error("the profile {profile} is not for {files}")]
@@ -72,6 +100,23 @@ impl Defaults {
         check(&inputs)?;
         Ok(inputs)
     }
+}
+
+/// Refuses types of a cache that llama.cpp refuses for a model of this shape.
+pub(crate) fn check_cache_types(shape: &Shape, inputs: &Inputs) -> Result<(), InputError> {
+    let (keys, values) = (inputs.cache_type_k, inputs.cache_type_v);
+    if shape.latent && keys != values {
+        return Err(InputError::LatentTypes { keys, values });
+    }
+    for layer in shape.layers.iter().filter(|layer| layer.caches && layer.kv_heads > 0) {
+        for (what, kind, length) in [("keys", keys, layer.key_length), ("values", values, layer.value_length)] {
+            let block = kind.values_in_block();
+            if !length.is_multiple_of(block) {
+                return Err(InputError::CacheBlocks { what, kind, block, length });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Refuses what cannot be.

@@ -44,13 +44,13 @@ mod shape;
 pub mod split;
 mod weights;
 
-pub use answer::Reader;
+pub use answer::{Reader, complete_arguments};
 pub use estimate::{DeviceEstimate, Estimate, EstimateError, ModelSummary, Note, Parts};
 pub use inputs::{CacheType, InputError, Inputs, Options, Profile, UnknownName};
 pub use model::{Model, OpenError};
 pub use profile::vllm::{GRAPHS_BEYOND_SHARE, utilization};
 pub use projector::{NotAProjector, Projector};
 pub use reach::{OutOfReach, Reach};
-pub use shape::{Experts, Layer, Shape, State};
+pub use shape::{Build, Experts, Layer, Shape, State};
 pub use split::LayerSpan;
 pub use weights::{Place, Weights};

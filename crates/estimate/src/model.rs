@@ -8,7 +8,7 @@ use crate::arch;
 use crate::estimate::{Estimate, EstimateError, ModelSummary, Note, bytes};
 use crate::gguf::{GgufError, GgufModel};
 use crate::hf::{FolderError, FolderModel};
-use crate::inputs::{CacheType, Defaults, InputError, Inputs, Options, Profile};
+use crate::inputs::{CacheType, Defaults, InputError, Inputs, Options, Profile, check_cache_types};
 use crate::profile::{GgufFacts, conservative, llama_cpp, vllm};
 use crate::projector::{NotAProjector, Projector};
 use crate::reach::Reach;
@@ -106,6 +106,7 @@ fn estimate_gguf(
         projector: projector.is_some(),
     }
     .resolve(options)?;
+    check_cache_types(&shape, &inputs)?;
     let facts = GgufFacts::new(model, shape, projector);
     let devices = |gpus: u16| match inputs.profile {
         Profile::LlamaCpp => llama_cpp::devices(&facts, &inputs, gpus),

@@ -22,8 +22,8 @@ pub struct Reach {
 /// A file that may not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OutOfReach {
-    /// Elsewhere.
-    #[error("it is outside of the directories that may be read")]
+    /// Elsewhere, or nowhere. Whoever asks is not told which: it would tell them what is elsewhere.
+    #[error("there is no such file below the directories that may be read")]
     Outside,
     /// A pipe, a socket, a device.
     #[error("it is no file")]
@@ -50,8 +50,13 @@ impl Reach {
 
     /// Where a path leads.
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
-        let real = std::fs::canonicalize(path)?;
-        if self.covers(&real) { Ok(real) } else { Err(refused(OutOfReach::Outside)) }
+        let real = std::fs::canonicalize(path).ok().filter(|real| self.covers(real));
+        real.ok_or_else(|| refused(OutOfReach::Outside))
+    }
+
+    /// Whether a path leads to something within reach.
+    pub(crate) fn has(&self, path: &Path) -> bool {
+        self.resolve(path).is_ok()
     }
 
     /// Whether a path is a folder within reach.
@@ -71,6 +76,7 @@ impl Reach {
         // A pipe would keep whoever opens it waiting for somebody to write.
         let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOFOLLOW).bits()).map_err(io::Error::other)?;
         let file = OpenOptions::new().read(true).custom_flags(flags).open(real)?;
+        // A link may have changed between the two looks.
         let opened = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
         match (self.covers(&opened), file.metadata()?.is_file()) {
             (true, true) => Ok(file),

@@ -30,6 +30,8 @@ pub struct Shape {
     pub latent: bool,
     /// It looks at all its input at once and caches nothing.
     pub encoder: bool,
+    /// Its router weighs a token before the experts see it, so that each has a copy of the token.
+    pub weighs_first: bool,
 }
 
 /// One layer.
@@ -47,6 +49,8 @@ pub struct Layer {
     pub feed_forward: u64,
     /// Its experts.
     pub experts: Option<Experts>,
+    /// Which of the ways to build a layer it takes, as far as they differ in memory.
+    pub build: Build,
     /// Whether it has keys and values of its own to keep.
     pub caches: bool,
     /// How far back it looks, if not to the beginning.
@@ -57,6 +61,19 @@ pub struct Layer {
     pub state: Option<State>,
 }
 
+/// How a layer is built, where layers of the same sizes need different buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Build {
+    /// Its feed-forward part has no gate, so one wide row of a token is in use instead of three.
+    pub ungated: bool,
+    /// Queries, keys and values come out of one tensor, which stays in use until all three are read.
+    pub fused_queries: bool,
+    /// Its feed-forward part takes what its attention takes, and both results are added at the end.
+    pub parallel: bool,
+    /// Its experts add a bias to what they compute.
+    pub biased_experts: bool,
+}
+
 /// Feed-forward parts of which each token uses a few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Experts {
@@ -64,6 +81,8 @@ pub struct Experts {
     pub used: u64,
     /// The width of one.
     pub feed_forward: u64,
+    /// The width of the one that every token uses beside them.
+    pub shared: u64,
 }
 
 /// What a recurrent layer keeps for each sequence, in values of 4 bytes.

@@ -10,13 +10,16 @@
 //! | [`process`] | starting, watching and ending process trees; their ports, health and logs |
 //! | [`reconcile`] | a pure step: desired, observed and own record in, actions out; no I/O, time is an argument |
 //! | [`record`] | what was started, on the agent's own disk, written before it is done |
+//! | [`membership`] | how the agent joined the fleet: its own token, exchanged for a join token and rotated |
 //! | [`agent`] | the shell: looks, asks the server, acts and reports, again and again |
 //!
 //! What passes between them is plain data in the words of `berth-domain`. The crate keeps to two rules: nothing that
 //! comes over the network is run by a shell, and a driver that does not answer stops nothing but the answer.
 
 pub mod agent;
+mod engine;
 pub mod inventory;
+pub mod membership;
 pub mod process;
 pub mod reconcile;
 pub mod record;

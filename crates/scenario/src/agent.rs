@@ -18,10 +18,6 @@ pub(crate) struct Gpu {
     pub(crate) name: GpuName,
     pub(crate) memory: Bytes,
     pub(crate) reserved: Bytes,
-    /// What others use of it.
-    pub(crate) foreign: Bytes,
-    /// Others came since the last report, and the server cannot know.
-    pub(crate) hidden: bool,
     pub(crate) replicas: u16,
     /// A further entry of another size.
     pub(crate) also: Option<Bytes>,
@@ -141,6 +137,15 @@ impl Agent {
         self.keep(told, state, claims, uses);
     }
 
+    /// How it starts slots from now on. Those that are starting come up if it starts them by itself.
+    pub(crate) fn change_starts(&mut self, starts: Mode) {
+        if starts == Mode::Auto && self.starts == Mode::Manual {
+            let starting = |slot: &&mut AgentSlot| slot.mentioned && slot.state == ReportedState::Starting;
+            self.slots.values_mut().filter(starting).for_each(|slot| slot.state = ReportedState::Ready);
+        }
+        self.starts = starts;
+    }
+
     /// Says no to a slot for which the driver shows too little memory.
     pub(crate) fn refuse(&mut self, told: &DesiredSlot) {
         self.keep(told, ReportedState::Refused, BTreeMap::new(), BTreeMap::new());
@@ -217,8 +222,6 @@ impl Gpu {
             name: text.name.clone().map_or_else(name, Ok)?,
             memory: text.memory,
             reserved: text.reserved,
-            foreign: text.foreign,
-            hidden: false,
             replicas: text.replicas,
             also: None,
             parent: text.parent.clone(),

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use berth_core::Refusal;
+
 /// Why a scenario did not pass.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
@@ -28,7 +30,7 @@ pub enum Failed {
 
 /// A step that did not do what the file says.
 #[derive(Debug, thiserror::Error)]
-#[error("{id} {title}\n{}:{line}: step {step}: {problem}{explanation}", path.display())]
+#[error("{id} {title}\n{}:{line}: {place}: {problem}{explanation}", path.display())]
 pub struct FailedStep {
     /// Which file.
     pub path: PathBuf,
@@ -40,6 +42,8 @@ pub struct FailedStep {
     pub step: usize,
     /// On which line it begins.
     pub line: usize,
+    /// The step with its verb, `step 2 (expect)`; or the runner or model that comes before the first step.
+    pub place: String,
     /// What was expected and what was found.
     pub problem: String,
     /// What the core says to it.
@@ -74,6 +78,11 @@ impl StepError {
     /// The file names something that is not there.
     pub(crate) fn meaningless(text: impl Into<String>) -> Self {
         Self::Meaningless(text.into())
+    }
+
+    /// The core refused what it had to take.
+    pub(crate) fn refused(refusal: &Refusal) -> Self {
+        Self::otherwise(format!("refused ({}): {refusal}", refusal.code()))
     }
 
     /// The core did otherwise.

@@ -5,7 +5,8 @@
 //!
 //! What this crate promises:
 //!
-//! - A file means what it says: an unknown or misspelt key is refused with the file, the line and the known keys.
+//! - A file means what it says: an unknown or misspelt key, word or name is refused with the file, the line, the step
+//!   and what is known, before the first step runs.
 //! - The core that runs is the real one, and only its public door is used: commands in, views out.
 //! - Runners are played by obedient simulated agents. They run what they are told to run, hold memory like real
 //!   processes, and prove what they stop. Being told to start where the memory is not there fails the scenario.
@@ -13,18 +14,24 @@
 //!   to an empty state, and the result must be the same state.
 //! - The same file gives the same result on every machine: there is no clock and no randomness here.
 //!
-//! Data goes one way: `format` (what a file may say) -> `world` (the core, the agents, the time) -> `steps` (what a
-//! step does) and `expect` (what must be true) -> [`Passed`] or [`Failed`].
+//! Data goes one way: `format` (what a file may say) -> `cast` (who plays) and `spelling` (whether all names are known)
+//! -> `world` (the core, the agents, the time) -> `steps` (what a step does) and `expect` (what must be true) ->
+//! [`Passed`] or [`Failed`].
 
 mod agent;
+mod cast;
 mod error;
 mod expect;
 mod format;
 mod memory;
 mod names;
+mod places;
 mod reports;
 mod run;
+mod spelling;
 mod steps;
+mod vocabulary;
+mod waits;
 mod world;
 
 pub use error::{Failed, FailedStep};

@@ -1,5 +1,7 @@
 //! What a file's names stand for.
 
+use std::collections::HashMap;
+
 use berth_core::view::SlotView;
 use berth_domain::{RunnerId, SlotId, WorkloadId};
 
@@ -13,15 +15,63 @@ pub(crate) enum KnownTo {
     Agent,
 }
 
+/// The names of workloads, and what each of them stands for.
+#[derive(Debug)]
+pub(crate) struct WorkloadNames<T> {
+    taken: HashMap<String, T>,
+    /// Of a name that was wanted more than once, the number from which on to look for a free one: all below are taken.
+    next: HashMap<String, u32>,
+}
+
+impl<T> Default for WorkloadNames<T> {
+    fn default() -> Self {
+        Self { taken: HashMap::new(), next: HashMap::new() }
+    }
+}
+
+impl<T> WorkloadNames<T> {
+    /// `qwen`, or the first of `qwen#2`, `qwen#3` and so on that is free.
+    pub(crate) fn fresh(&mut self, base: &str) -> String {
+        if !self.taken.contains_key(base) {
+            return base.to_owned();
+        }
+        let number = self.next.entry(base.to_owned()).or_insert(2);
+        loop {
+            let name = format!("{base}#{number}");
+            if !self.taken.contains_key(&name) {
+                return name;
+            }
+            *number += 1;
+        }
+    }
+
+    pub(crate) fn take(&mut self, name: String, meaning: T) {
+        self.taken.insert(name, meaning);
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&T> {
+        self.taken.get(name)
+    }
+
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.taken.contains_key(name)
+    }
+
+    /// All names, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &String> {
+        self.taken.keys()
+    }
+}
+
 /// `NAME`, `NAME@RUNNER`, `NAME (STATE)`, `NAME@RUNNER (STATE)`.
-struct SlotName<'a> {
-    name: &'a str,
-    runner: Option<&'a str>,
-    state: Option<&'a str>,
+pub(crate) struct SlotName<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) runner: Option<&'a str>,
+    pub(crate) state: Option<&'a str>,
 }
 
 impl<'a> SlotName<'a> {
-    fn read(text: &'a str) -> Self {
+    pub(crate) fn read(text: &'a str) -> Self {
         let (text, state) = match text.strip_suffix(')').and_then(|text| text.rsplit_once(" (")) {
             Some((text, state)) => (text, Some(state)),
             None => (text, None),
@@ -89,5 +139,35 @@ impl World {
             ([], None) => Err(StepError::otherwise(format!("{text} has no slot"))),
             (many, _) => Err(StepError::meaningless(format!("{text} has {} slots; name a workload", many.len()))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::WorkloadNames;
+
+    #[test]
+    fn names_are_numbered_from_2_and_taken_ones_are_passed_over() {
+        let mut names = WorkloadNames::default();
+        names.take("m#3".to_owned(), ());
+        let mut given = Vec::new();
+        for _ in 0..4 {
+            let name = names.fresh("m");
+            assert_eq!(names.fresh("m"), name, "a name that was not taken is free");
+            given.push(name.clone());
+            names.take(name, ());
+        }
+        assert_eq!(given, ["m", "m#2", "m#4", "m#5"]);
+    }
+
+    /// Looking from the first number on for each of many would cost the square of them.
+    #[test]
+    fn a_name_is_looked_for_where_the_last_one_was_found() {
+        let mut names = WorkloadNames::default();
+        for _ in 0..1000 {
+            let name = names.fresh("m");
+            names.take(name, ());
+        }
+        assert_eq!(names.next.get("m"), Some(&1000), "the numbers below are not tried again");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use berth_core::{Answer, Command};
+use berth_core::{Answer, Command, Refusal};
 use berth_domain::{
     Bytes, DeviceUuid, Evidence, FailureReason, Generation, Incarnation, Millicores, ReportedState, Sequence, SlotEnd,
     SlotId,
@@ -26,6 +26,10 @@ pub(crate) fn register(world: &mut World, register: &Register) -> Result<Taken, 
             for agent in &mut there {
                 agent.slots.clear();
                 agent.silent = true;
+                // One that never registered was not there before the reboot either.
+                if agent.incarnation.is_none() {
+                    agent.boot = boot.clone();
+                }
             }
         }
         world.agents[place].boot = boot;
@@ -44,6 +48,10 @@ pub(crate) fn register(world: &mut World, register: &Register) -> Result<Taken, 
 /// Something changed on a runner, and it says so.
 pub(crate) fn report(world: &mut World, change: Report) -> Result<Taken, StepError> {
     let place = world.agent(&change.runner)?;
+    // Habits first: what the step says of a slot is the last word.
+    let agent = &mut world.agents[place];
+    agent.change_starts(change.starts.unwrap_or(agent.starts));
+    agent.stops = change.stops.unwrap_or(agent.stops);
     let mut stale = BTreeMap::new();
     for (name, said) in &change.slots {
         let id = world.slot(name, KnownTo::Agent)?;
@@ -55,18 +63,16 @@ pub(crate) fn report(world: &mut World, change: Report) -> Result<Taken, StepErr
     for stray in &change.strays {
         add_stray(world, place, stray)?;
     }
-    let agent = &mut world.agents[place];
     for (uuid, gpu) in &change.gpus {
-        change_gpu(agent, uuid, gpu)?;
+        change_gpu(world, place, uuid, gpu)?;
     }
+    let agent = &mut world.agents[place];
     agent.pool = change.pool.unwrap_or_else(|| agent.pool.clone());
     agent.labels = change.labels.unwrap_or_else(|| std::mem::take(&mut agent.labels));
     agent.runtimes = change.runtimes.map_or_else(|| std::mem::take(&mut agent.runtimes), |text| text.kinds());
     agent.host.cpu = change.cpu_millicores.map_or(agent.host.cpu, Millicores::new);
     agent.host.ram = change.ram.unwrap_or(agent.host.ram);
     agent.attributes = change.attributes.unwrap_or(agent.attributes);
-    agent.starts = change.starts.unwrap_or(agent.starts);
-    agent.stops = change.stops.unwrap_or(agent.stops);
 
     let mut report = world.report_of(&world.agents[place]);
     let plain = change.incarnation.is_none() && change.sequence.is_none() && change.boot.is_none() && stale.is_empty();
@@ -76,24 +82,32 @@ pub(crate) fn report(world: &mut World, change: Report) -> Result<Taken, StepErr
     for slot in &mut report.slots {
         slot.generation = stale.get(&slot.id).copied().unwrap_or(slot.generation);
     }
-    let taken = world.send(&Command::Report(Box::new(report))).map(|answer| {
+    let mut taken = world.send(&Command::Report(Box::new(report))).map(|answer| {
         // The first report of an agent registers it.
         if let (Answer::Reported { incarnation }, None) = (answer, world.agents[place].incarnation) {
             world.joined(place, incarnation);
         }
     });
-    if taken.is_ok() && plain {
+    if plain && matches!(taken, Err(Refusal::NotRegistered { .. } | Refusal::UnknownRunner(_))) {
+        // The server forgot the agent, which registers again, as a real one does.
+        taken = world.register(place);
+    } else if taken.is_ok() && plain {
         world.reported(place);
     } else if taken.is_ok() {
         world.agents[place].sequence = world.agents[place].sequence.next();
     }
+    if taken.is_ok() {
+        // The server takes a report for a sign of life, so the agent must obey from now on.
+        world.agents[place].silent = false;
+    }
     Ok(taken)
 }
 
-fn change_gpu(agent: &mut Agent, uuid: &DeviceUuid, change: &GpuChange) -> Result<(), StepError> {
+fn change_gpu(world: &mut World, place: usize, uuid: &DeviceUuid, change: &GpuChange) -> Result<(), StepError> {
+    let agent = &mut world.agents[place];
     let known = agent.gpus.iter().position(|gpu| gpu.uuid == *uuid);
-    let place = match (known, change.memory) {
-        (Some(place), _) => place,
+    let index = match (known, change.memory) {
+        (Some(index), _) => index,
         (None, Some(memory)) => {
             let text = GpuText {
                 uuid: Some(uuid.clone()),
@@ -101,29 +115,31 @@ fn change_gpu(agent: &mut Agent, uuid: &DeviceUuid, change: &GpuChange) -> Resul
                 name: None,
                 memory,
                 reserved: Bytes::ZERO,
-                foreign: Bytes::ZERO,
+                foreign: None,
                 replicas: 1,
                 parent: None,
                 health: berth_domain::GpuHealth::Ok,
             };
-            let number = agent.gpus.len();
-            agent.gpus.push(Gpu::new(agent.id.as_str(), number, &text).map_err(StepError::meaningless)?);
-            number
+            let index = agent.gpus.len();
+            agent.gpus.push(Gpu::new(agent.id.as_str(), index, &text).map_err(StepError::meaningless)?);
+            index
         }
         (None, None) => {
             return Err(StepError::meaningless(format!("{} has no GPU {uuid}; a new one needs its memory", agent.id)));
         }
     };
-    let gpu = &mut agent.gpus[place];
+    let gpu = &mut agent.gpus[index];
     gpu.memory = change.memory.unwrap_or(gpu.memory);
     gpu.reserved = change.reserved.unwrap_or(gpu.reserved);
-    gpu.foreign = change.foreign.unwrap_or(gpu.foreign);
     gpu.health = change.health.unwrap_or(gpu.health);
     gpu.index = change.index.unwrap_or(gpu.index);
     gpu.name = change.name.clone().unwrap_or_else(|| gpu.name.clone());
     gpu.replicas = change.replicas.unwrap_or(gpu.replicas);
     gpu.also = change.also.or(gpu.also);
     gpu.listed = change.listed.unwrap_or(gpu.listed);
+    if let Some(foreign) = change.foreign {
+        world.foreign.set(&world.agents[place].machine, uuid, foreign);
+    }
     Ok(())
 }
 
@@ -181,6 +197,9 @@ pub(crate) fn ready(world: &mut World, slots: &[String]) -> Result<Taken, StepEr
 pub(crate) fn gone(world: &mut World, gone: &Gone) -> Result<Taken, StepError> {
     let evidence =
         Evidence { tree_gone: gone.tree_gone.unwrap_or(true), driver_clear: gone.driver_clear.unwrap_or(true) };
+    if gone.reason.is_some() && gone.code.is_some() {
+        return Err(StepError::meaningless("a slot came to its end by a reason or with an exit code, not both"));
+    }
     let id = world.slot(&gone.slot, KnownTo::Agent)?;
     let place = holder(world, id)?;
     let agent = &mut world.agents[place];
@@ -209,9 +228,10 @@ pub(crate) fn gone(world: &mut World, gone: &Gone) -> Result<Taken, StepError> {
         slot.uses.clear();
     }
     for (uuid, bytes) in &gone.leaves {
-        let unknown = || StepError::meaningless(format!("no GPU {uuid} there"));
-        let gpu = agent.gpus.iter_mut().find(|gpu| gpu.uuid == *uuid).ok_or_else(unknown)?;
-        gpu.foreign = gpu.foreign.saturating_add(*bytes);
+        if !agent.gpus.iter().any(|gpu| gpu.uuid == *uuid) {
+            return Err(StepError::meaningless(format!("runner {} has no GPU {uuid}", agent.id)));
+        }
+        world.foreign.add(&agent.machine, uuid, *bytes);
     }
     tell(world, place)
 }
@@ -248,14 +268,12 @@ pub(crate) fn refuse(world: &mut World, name: &str) -> Result<Taken, StepError> 
 /// Others take memory behind the server's back: the next report shows it.
 pub(crate) fn occupy(world: &mut World, devices: &BTreeMap<DeviceUuid, Bytes>) -> Result<(), StepError> {
     for (uuid, bytes) in devices {
-        let mut gpus: Vec<&mut Gpu> =
-            world.agents.iter_mut().flat_map(|agent| agent.gpus.iter_mut()).filter(|gpu| gpu.uuid == *uuid).collect();
-        if gpus.is_empty() {
-            return Err(StepError::meaningless(format!("no GPU {uuid} in this scenario")));
+        let has_it = |agent: &&Agent| agent.gpus.iter().any(|gpu| gpu.uuid == *uuid);
+        let mut machines = world.agents.iter().filter(has_it).map(|agent| &agent.machine).peekable();
+        if machines.peek().is_none() {
+            return Err(StepError::meaningless(format!("no runner has GPU {uuid}")));
         }
-        for gpu in &mut gpus {
-            (gpu.foreign, gpu.hidden) = (*bytes, true);
-        }
+        machines.for_each(|machine| world.foreign.hide(machine, uuid, *bytes));
     }
     Ok(())
 }
@@ -273,10 +291,5 @@ fn tell(world: &mut World, place: usize) -> Result<Taken, StepError> {
         world.agents[place].news = true;
         return Ok(Ok(()));
     }
-    let report = world.report_of(&world.agents[place]);
-    let taken = world.send(&Command::Report(Box::new(report))).map(|_| ());
-    if taken.is_ok() {
-        world.reported(place);
-    }
-    Ok(taken)
+    Ok(world.speak(place))
 }

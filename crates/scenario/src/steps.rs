@@ -34,22 +34,19 @@ pub(crate) fn carry_out(world: &mut World, verb: Verb) -> Result<Taken, StepErro
         Verb::Register(register) => crate::reports::register(world, &register),
         Verb::Report(report) => crate::reports::report(world, report),
         Verb::Silence(runners) => silence(world, &runners.0).map(Ok),
-        Verb::Return(runners) => come_back(world, &runners.0).map(Ok),
+        Verb::Return(runners) => come_back(world, &runners.0),
         Verb::Join(runners) => join(world, &runners.0).map(Ok),
-        Verb::Advance(span) => pass(world, span).map(Ok),
-        Verb::Pause(span) => {
-            world.pause(span);
-            return Ok(Ok(()));
-        }
+        Verb::Advance(span) => pass(world, span.into()).map(Ok),
+        Verb::Pause(span) => pause(world, span.into()).map(Ok),
         Verb::Restart(really) => {
             when(really, "restart").and_then(|()| world.restart()).and_then(|()| world.settle()).map(Ok)
         }
         Verb::Wipe(really) => when(really, "wipe").and_then(|()| world.wipe()).map(Ok),
         Verb::Cordon(runner) => command(world, |_| Ok(Command::CordonRunner { runner })),
         Verb::Uncordon(runner) => command(world, |_| Ok(Command::UncordonRunner { runner })),
-        Verb::Drain(drain) => {
-            command(world, |_| Ok(Command::DrainRunner { runner: drain.runner, deadline: drain.deadline }))
-        }
+        Verb::Drain(drain) => command(world, |_| {
+            Ok(Command::DrainRunner { runner: drain.runner, deadline: drain.deadline.map(Into::into) })
+        }),
         Verb::Forget(forget) => {
             command(world, |_| Ok(Command::ForgetRunner { runner: forget.runner, reason: said(forget.reason)? }))
         }
@@ -97,31 +94,25 @@ fn turn(world: &World, name: &str, attempt: Option<u32>) -> Result<(WorkloadId, 
 /// Submits one, or many of the same kind in one instant. Only the last may be refused.
 fn submit_all(world: &mut World, submit: &Submit) -> Result<Taken, StepError> {
     let count = submit.count.unwrap_or(1);
-    let base = submit.name.clone().unwrap_or_else(|| submit.model.to_string());
-    if submit.name.is_some() && world.workloads.contains_key(&base) {
+    if count == 0 {
+        return Err(StepError::meaningless("count is at least 1"));
+    }
+    let base = submit.base_name();
+    if submit.name.is_some() && world.workloads.contains(&base) {
         return Err(StepError::meaningless(format!("a workload is already named {base}")));
     }
     let mut taken = Ok(());
     for number in 1..=count {
-        let name = fresh_name(world, &base);
+        let name = world.workloads.fresh(&base);
         taken = submit_one(world, submit, name)?;
-        if taken.is_err() && number < count {
-            return Err(StepError::otherwise(format!("number {number} of {count} was refused: {taken:?}")));
+        if let Err(refusal) = &taken
+            && number < count
+        {
+            let code = refusal.code();
+            return Err(StepError::otherwise(format!("number {number} of {count} was refused ({code}): {refusal}")));
         }
     }
     Ok(taken)
-}
-
-/// `qwen`, `qwen#2`, `qwen#3` and so on.
-fn fresh_name(world: &World, base: &str) -> String {
-    if !world.workloads.contains_key(base) {
-        return base.to_owned();
-    }
-    let mut number = 2;
-    while world.workloads.contains_key(&format!("{base}#{number}")) {
-        number += 1;
-    }
-    format!("{base}#{number}")
 }
 
 fn submit_one(world: &mut World, submit: &Submit, name: String) -> Result<Taken, StepError> {
@@ -131,22 +122,27 @@ fn submit_one(world: &mut World, submit: &Submit, name: String) -> Result<Taken,
         kind: submit.kind,
         priority: Priority::new(submit.priority),
         tenant: submit.tenant.clone(),
-        ttl: submit.ttl,
-        queue_timeout: submit.queue_timeout,
-        job: JobSpec { restart_on_lost: submit.restart_on_lost, max_run: submit.max_run, ..JobSpec::default() },
+        owner: None,
+        ttl: submit.ttl.map(Into::into),
+        queue_timeout: submit.queue_timeout.map(Into::into),
+        job: JobSpec {
+            restart_on_lost: submit.restart_on_lost,
+            max_run: submit.max_run.map(Into::into),
+            ..JobSpec::default()
+        },
         idempotency_key: submit.key.clone(),
     };
     if (submit.restart_on_lost || submit.max_run.is_some()) && submit.kind != WorkloadKind::Job {
         return Err(StepError::meaningless("restart_on_lost and max_run are for jobs"));
     }
-    let (known, repeated) = match world.send(&Command::Submit { workload: id, submission }) {
+    let (known, repeated) = match world.send(&Command::Submit { workload: id, submission, limits: None }) {
         Ok(Answer::Submitted { workload, repeated }) => (workload, repeated),
         Ok(other) => return Err(StepError::otherwise(format!("a submission was answered with {other:?}"))),
         Err(refusal) => return Ok(Err(refusal)),
     };
     check_repeated(world, submit, known, repeated)?;
     world.names.entry(known).or_insert_with(|| name.clone());
-    world.workloads.insert(name, known);
+    world.workloads.take(name, known);
     if submit.renews.unwrap_or(world.gateways_renew) {
         world.renewed.insert(known, world.now);
     }
@@ -174,23 +170,36 @@ fn silence(world: &mut World, runners: &[RunnerId]) -> Result<(), StepError> {
     Ok(())
 }
 
-fn come_back(world: &mut World, runners: &[RunnerId]) -> Result<(), StepError> {
+/// Agents are heard again. One that never registered does so now.
+fn come_back(world: &mut World, runners: &[RunnerId]) -> Result<Taken, StepError> {
     for runner in runners {
         let place = world.agent(runner)?;
         world.agents[place].silent = false;
-        // One that never registered does so now.
-        world.report(place)?;
+        let taken = world.speak(place);
+        if taken.is_err() {
+            return Ok(taken);
+        }
     }
-    Ok(())
+    Ok(Ok(()))
 }
 
-/// An operator says that agents belong to the cluster that is there now.
+/// An operator says that agents belong to the cluster that is there now. One that is cut off tells nobody.
 fn join(world: &mut World, runners: &[RunnerId]) -> Result<(), StepError> {
     for runner in runners {
         let place = world.agent(runner)?;
         world.agents[place].cluster = Some(world.cluster);
-        world.report(place)?;
+        if !world.agents[place].silent || world.agents[place].incarnation.is_none() {
+            world.report(place)?;
+        }
     }
+    Ok(())
+}
+
+fn pause(world: &mut World, span: Span) -> Result<(), StepError> {
+    if span == Span::ZERO {
+        return Err(StepError::meaningless("pause for more than nothing"));
+    }
+    world.pause(span);
     Ok(())
 }
 

@@ -2,14 +2,17 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use berth_core::{Answer, Command, Event, Refusal, Report, Settings, State, invariants, replay, step};
+use berth_core::{Answer, Command, Event, Refusal, Report, Settings, State, invariants, replay, step_unaudited};
 use berth_domain::{
-    Attempt, ClusterId, DesiredAction, Incarnation, SlotId, Span, Timestamp, WorkloadId, WorkloadState,
+    Attempt, ClusterId, DesiredAction, EpochTag, Incarnation, SlotId, Span, Timestamp, WorkloadId, WorkloadState,
 };
 use uuid::Uuid;
 
 use crate::agent::Agent;
 use crate::error::StepError;
+use crate::memory::Foreign;
+use crate::names::WorkloadNames;
+use crate::waits::Waits;
 
 /// When scenarios begin. Any time would do.
 const BEGINNING: Timestamp = Timestamp::from_millis(1_750_000_000_000);
@@ -29,14 +32,16 @@ pub(crate) struct World {
     clusters: u128,
     pub(crate) now: Timestamp,
     pub(crate) agents: Vec<Agent>,
+    pub(crate) foreign: Foreign,
     /// What a journal would have: everything since the start, without telemetry from before the last restart.
     journal: Vec<(Timestamp, Event)>,
     /// Everything that was chosen, with why.
     pub(crate) reports: Vec<Report>,
-    pub(crate) workloads: HashMap<String, WorkloadId>,
+    pub(crate) workloads: WorkloadNames<WorkloadId>,
     pub(crate) names: HashMap<WorkloadId, String>,
     /// All slots that a workload had, in order.
     pub(crate) slots_of: HashMap<WorkloadId, Vec<SlotId>>,
+    pub(crate) waits: Waits,
     pub(crate) strays: BTreeMap<String, SlotId>,
     /// Gateways renew their leases, because the file does not say when they do.
     pub(crate) gateways_renew: bool,
@@ -47,7 +52,7 @@ pub(crate) struct World {
 
 impl World {
     /// A server that has just started, with agents that have not registered yet.
-    pub(crate) fn new(settings: Settings, agents: Vec<Agent>) -> Result<Self, StepError> {
+    pub(crate) fn new(settings: Settings, agents: Vec<Agent>, foreign: Foreign) -> Result<Self, StepError> {
         let mut world = Self {
             state: State::new(settings.clone()),
             settings,
@@ -55,25 +60,29 @@ impl World {
             clusters: 1,
             now: BEGINNING,
             agents,
+            foreign,
             journal: Vec::new(),
             reports: Vec::new(),
-            workloads: HashMap::new(),
+            workloads: WorkloadNames::default(),
             names: HashMap::new(),
             slots_of: HashMap::new(),
+            waits: Waits::default(),
             strays: BTreeMap::new(),
             gateways_renew: false,
             renewed: BTreeMap::new(),
             numbers: 0,
         };
         let cluster = world.cluster;
-        world.demand(&Command::Start { cluster })?;
+        world.demand(&Command::Start { cluster, tag: EpochTag::default() })?;
         Ok(world)
     }
 
-    /// Sends a command and keeps what came of it.
+    /// Sends a command and keeps what came of it. Everything is checked when the agents are done with it: a check after
+    /// each of many commands would cost the square of them.
     pub(crate) fn send(&mut self, command: &Command) -> Result<Answer, Refusal> {
-        let done = step(&mut self.state, command, self.now);
+        let done = step_unaudited(&mut self.state, command, self.now);
         let at = done.at;
+        self.waits.note(&self.state, &done.events, at);
         for event in done.events {
             if let Event::WorkloadAssigned { workload, slot } = &event {
                 self.slots_of.entry(*workload).or_default().push(*slot);
@@ -86,10 +95,10 @@ impl World {
 
     /// Sends a command that must be taken.
     pub(crate) fn demand(&mut self, command: &Command) -> Result<Answer, StepError> {
-        self.send(command).map_err(|refusal| refused(&refusal))
+        self.send(command).map_err(|refusal| StepError::refused(&refusal))
     }
 
-    /// Lets the agents do what they are told until there is nothing left to do.
+    /// Lets the agents do what they are told until there is nothing left to do, and checks everything.
     pub(crate) fn settle(&mut self) -> Result<(), StepError> {
         for _ in 0..MOST_ROUNDS {
             let mut quiet = true;
@@ -135,22 +144,33 @@ impl World {
         Ok(())
     }
 
-    /// An agent reports. One that the server does not know registers, as a real one does.
+    /// An agent reports because it is time to, or because it has news.
     pub(crate) fn report(&mut self, place: usize) -> Result<(), StepError> {
+        match self.speak(place) {
+            Ok(()) | Err(Refusal::Superseded { .. } | Refusal::OldBoot { .. }) => Ok(()),
+            Err(refusal) => Err(StepError::refused(&refusal)),
+        }
+    }
+
+    /// An agent reports. One that the server does not know registers, as a real one does; one that was replaced, or is
+    /// of an older boot, must not, and is silent from then on.
+    pub(crate) fn speak(&mut self, place: usize) -> Result<(), Refusal> {
         if self.agents[place].incarnation.is_none() {
-            return self.register(place).map_err(|refusal| refused(&refusal));
+            return self.register(place);
         }
         let report = self.report_of(&self.agents[place]);
         match self.send(&Command::Report(Box::new(report))) {
-            Ok(_) => self.reported(place),
-            Err(Refusal::NotRegistered { .. } | Refusal::UnknownRunner(_)) => {
-                self.register(place).map_err(|refusal| refused(&refusal))?;
+            Ok(_) => {
+                self.reported(place);
+                Ok(())
             }
-            // It must not register again: it was replaced.
-            Err(Refusal::Superseded { .. } | Refusal::OldBoot { .. }) => self.agents[place].silent = true,
-            Err(refusal) => return Err(refused(&refusal)),
+            Err(Refusal::NotRegistered { .. } | Refusal::UnknownRunner(_)) => self.register(place),
+            Err(refusal @ (Refusal::Superseded { .. } | Refusal::OldBoot { .. })) => {
+                self.agents[place].silent = true;
+                Err(refusal)
+            }
+            Err(refusal) => Err(refusal),
         }
-        Ok(())
     }
 
     /// An agent registers.
@@ -181,9 +201,7 @@ impl World {
         agent.news = false;
         agent.last_report = now;
         agent.drop_what_is_over();
-        for gpu in &mut agent.gpus {
-            gpu.hidden = false;
-        }
+        self.foreign.show(&self.agents[place]);
     }
 
     /// Time passes, second by second.
@@ -231,9 +249,9 @@ impl World {
         self.journal.retain(|(_, event)| event.is_durable());
         let mut rebuilt = self.replayed();
         let cluster = self.cluster;
-        step(&mut self.state, &Command::Start { cluster }, self.now);
+        step_unaudited(&mut self.state, &Command::Start { cluster, tag: EpochTag::default() }, self.now);
         std::mem::swap(&mut self.state, &mut rebuilt);
-        self.demand(&Command::Start { cluster })?;
+        self.demand(&Command::Start { cluster, tag: EpochTag::default() })?;
         let (kept, read) = (durable(&rebuilt), durable(&self.state));
         match kept.iter().zip(&read).find(|(kept, read)| kept != read) {
             None => Ok(()),
@@ -250,8 +268,9 @@ impl World {
         self.state = State::new(self.settings.clone());
         self.journal.clear();
         self.reports.clear();
+        self.waits = Waits::default();
         let cluster = self.cluster;
-        self.demand(&Command::Start { cluster })?;
+        self.demand(&Command::Start { cluster, tag: EpochTag::default() })?;
         Ok(())
     }
 
@@ -308,10 +327,6 @@ fn durable(state: &State) -> Vec<String> {
     );
     lines.push(format!("{:?} {:?}", state.queue(), state.revision()));
     lines
-}
-
-fn refused(refusal: &Refusal) -> StepError {
-    StepError::otherwise(format!("refused ({}): {refusal}", refusal.code()))
 }
 
 fn cluster(number: u128) -> ClusterId {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use berth_core::Settings;
-use berth_domain::{Bytes, Span};
+use berth_domain::{Bytes, Priority, Span};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::requests::Bounds;
@@ -21,12 +21,16 @@ pub struct Config {
     pub server: ServerConfig,
     /// Encryption.
     pub tls: TlsConfig,
+    /// How tokens are made.
+    pub tokens: TokensConfig,
     /// What a client may use up.
     pub limits: LimitsConfig,
     /// How the journal is kept.
     pub journal: JournalConfig,
     /// How much of the past is shown.
     pub history: HistoryConfig,
+    /// How the audit log is kept.
+    pub audit: AuditConfig,
     /// What is written to the log, and how.
     pub log: LogConfig,
     /// How model files are read.
@@ -43,11 +47,18 @@ pub struct ServerConfig {
     pub listen: SocketAddr,
     /// The directory of the journal, the tokens and the audit log.
     pub data_dir: PathBuf,
+    /// Make no token at the first start: every user and program of this machine may do everything, which with a runner
+    /// that is root means to be root.
+    pub anyone_on_this_machine_is_admin: bool,
 }
 
 impl Default for ServerConfig {
     fn default() -> Self {
-        Self { listen: SocketAddr::from(([127, 0, 0, 1], 8080)), data_dir: PathBuf::from("berth-data") }
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            data_dir: PathBuf::from("berth-data"),
+            anyone_on_this_machine_is_admin: false,
+        }
     }
 }
 
@@ -59,6 +70,35 @@ pub struct TlsConfig {
     pub cert: Option<PathBuf>,
     /// PEM file with the private key.
     pub key: Option<PathBuf>,
+}
+
+/// How tokens are made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TokensConfig {
+    /// How long a secret of a runner that joined is worth something; its agent rotates it after half of that. 0: for
+    /// ever.
+    pub runner_lifetime: Span,
+    /// How many workloads of one submitter may wait, unless its token says otherwise.
+    pub queued: u32,
+    /// How many workloads of one submitter may have a slot, unless its token says otherwise.
+    pub running: u32,
+    /// The highest priority that a submitter may ask for, unless its token says otherwise.
+    pub priority: Priority,
+    /// The most bytes of arguments of one job of a submitter, unless its token says otherwise.
+    pub job_args: Bytes,
+}
+
+impl Default for TokensConfig {
+    fn default() -> Self {
+        Self {
+            runner_lifetime: Span::from_secs(30 * 24 * 60 * 60),
+            queued: 1_000,
+            running: 1_000,
+            priority: Priority::default(),
+            job_args: Bytes::new(16 * 1024),
+        }
+    }
 }
 
 /// What a client may use up.
@@ -83,8 +123,24 @@ pub struct LimitsConfig {
     pub agent_requests_total: usize,
     /// The most that is read of a slot's log before following it.
     pub log: Bytes,
+    /// How long a client may take nothing of an answer that is ready for it.
+    pub write_timeout: Span,
+    /// How long a connection that has authenticated may be without a request.
+    pub idle_timeout: Span,
+    /// How often an HTTP/2 client is asked whether it is still there, and how long it may take to answer that.
+    pub keep_alive: Span,
     /// How many connections there may be at once.
     pub connections: usize,
+    /// How many requests may be in flight on one HTTP/2 connection.
+    pub streams: u32,
+    /// How many connections that have not authenticated there may be at once.
+    pub unauthenticated_connections: usize,
+    /// How many of them may come from one address.
+    pub unauthenticated_per_address: usize,
+    /// How many requests that did not authenticate may be in flight on one HTTP/2 connection.
+    pub unauthenticated_streams: usize,
+    /// How long a connection may last without authenticating.
+    pub unauthenticated_lifetime: Span,
     /// How many requests a second one client may send.
     pub requests_per_second: u32,
     /// How many it may send at once after a pause.
@@ -105,7 +161,15 @@ impl Default for LimitsConfig {
             agent_requests: 16,
             agent_requests_total: 512,
             log: Bytes::mib(64),
+            write_timeout: Span::from_secs(30),
+            idle_timeout: Span::from_secs(120),
+            keep_alive: Span::from_secs(20),
             connections: 8192,
+            streams: 256,
+            unauthenticated_connections: 1024,
+            unauthenticated_per_address: 256,
+            unauthenticated_streams: 8,
+            unauthenticated_lifetime: Span::from_secs(60),
             requests_per_second: 20_000,
             burst: 40_000,
             shutdown: Span::from_secs(10),
@@ -160,6 +224,24 @@ pub struct HistoryConfig {
 impl Default for HistoryConfig {
     fn default() -> Self {
         Self { decisions: 5_000, events: 10_000 }
+    }
+}
+
+/// How the audit log is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AuditConfig {
+    /// A file of the audit log is followed by a new one once it is this large.
+    pub file_size: Bytes,
+    /// How many files are kept, the one that is written included.
+    pub files: usize,
+    /// How many refused requests (401 and 403) go on record in a minute.
+    pub refused_per_minute: u32,
+}
+
+impl Default for AuditConfig {
+    fn default() -> Self {
+        Self { file_size: Bytes::mib(16), files: 16, refused_per_minute: 60 }
     }
 }
 
@@ -239,6 +321,8 @@ pub struct SchedulerConfig {
     pub keep_ended_for: Span,
     pub keep_ended: usize,
     pub self_suspicion_from: usize,
+    pub devices_per_runner: usize,
+    pub unknown_slots_per_runner: usize,
     pub oom_step: u32,
     pub oom_limit: u32,
     pub judge_after: Span,
@@ -271,6 +355,8 @@ macro_rules! scheduler_fields {
             keep_ended_for: $from.keep_ended_for,
             keep_ended: $from.keep_ended,
             self_suspicion_from: $from.self_suspicion_from,
+            devices_per_runner: $from.devices_per_runner,
+            unknown_slots_per_runner: $from.unknown_slots_per_runner,
             oom_step: $from.oom_step,
             oom_limit: $from.oom_limit,
             judge_after: $from.judge_after,
@@ -432,9 +518,38 @@ impl Config {
         if self.limits.connections == 0 || self.limits.requests_per_second == 0 || self.limits.burst == 0 {
             return refuse("limits", "connections, requests_per_second and burst must be at least 1");
         }
+        self.check_limits().or_else(|(field, why)| refuse(&format!("limits.{field}"), why))?;
+        if self.audit.file_size < Bytes::new(64 << 10) || self.audit.files == 0 {
+            return refuse("audit", "file_size must be at least 64KiB, and files at least 1");
+        }
         if let Err(error) = crate::logging::parse_filter(&self.log.filter) {
             return refuse("log.filter", &error);
         }
         Ok(())
+    }
+
+    /// Refuses limits under which nobody would be served.
+    fn check_limits(&self) -> Result<(), (&'static str, &'static str)> {
+        let limits = &self.limits;
+        let spans = [
+            ("header_timeout", limits.header_timeout),
+            ("write_timeout", limits.write_timeout),
+            ("idle_timeout", limits.idle_timeout),
+            ("keep_alive", limits.keep_alive),
+            ("unauthenticated_lifetime", limits.unauthenticated_lifetime),
+        ];
+        if let Some((name, _)) = spans.into_iter().find(|(_, span)| span.millis() < 100) {
+            return Err((name, "must be at least 100ms"));
+        }
+        let counts = [
+            ("streams", limits.streams as usize),
+            ("unauthenticated_connections", limits.unauthenticated_connections),
+            ("unauthenticated_per_address", limits.unauthenticated_per_address),
+            ("unauthenticated_streams", limits.unauthenticated_streams),
+        ];
+        match counts.into_iter().find(|(_, count)| *count == 0) {
+            Some((name, _)) => Err((name, "must be at least 1")),
+            None => Ok(()),
+        }
     }
 }

@@ -17,26 +17,33 @@
 //! | [`requests`] | what agents are asked for beside their slots |
 //! | [`trust`] | tokens, rates, the audit log |
 //! | [`compact`] | snapshots, made beside the writer |
+//! | [`backup`] | backups, taken while the server serves, and restored |
 //! | [`scribe`] | the log of decisions, written beside the writer |
 //! | [`estimator`] | estimates from model files, read beside everything else |
 //! | [`serve`] | sockets, TLS, limits, shutdown |
 //! | [`config`] | what an operator may choose |
+//! | [`reload`] | what of it may change while the server runs |
+//! | [`limits`] | the limits that are in force |
 
+pub mod backup;
 mod clock;
 pub mod compact;
 pub mod config;
 pub mod engine;
 pub mod estimator;
 pub mod http;
+pub mod limits;
 pub mod logging;
 pub mod present;
+pub mod reload;
 pub mod requests;
 mod run;
 pub mod scribe;
 pub mod serve;
-mod tls;
+mod severity;
+pub mod tls;
 pub mod trust;
 pub mod views;
 pub mod writer;
 
-pub use run::{RunError, Server, runtime};
+pub use run::{RunError, Server, options, runtime};

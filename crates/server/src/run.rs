@@ -7,22 +7,29 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use berth_domain::{ClusterId, Revision};
+use berth_domain::{ClusterId, EpochTag, Revision};
 use berth_store::{AppendError, OpenError, Options, ReadError};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::backup;
+use crate::clock;
 use crate::compact::{self, Compaction};
-use crate::config::{Config, JournalConfig};
+use crate::config::{Config, ConfigError, JournalConfig};
 use crate::engine::{BootError, Engine, Recovery};
 use crate::estimator::Estimator;
+use crate::http::refused_reports::RefusedReports;
 use crate::http::{App, Tools, router};
+use crate::limits::Limits;
 use crate::logging::LogLevel;
+use crate::reload::Reloader;
 use crate::requests::Requests;
 use crate::scribe::Scribe;
 use crate::serve;
-use crate::tls::{self, TlsError};
+use crate::tls::{Tls, TlsError};
 use crate::trust::audit::Audit;
+use crate::trust::cluster_key::{ClusterKey, KeyError};
+use crate::trust::first_token::{self, LocalAdmin};
 use crate::trust::rates::Rates;
 use crate::trust::tokens::{TokenError, Tokens};
 use crate::views::Views;
@@ -31,8 +38,8 @@ use crate::writer::{self, Desk, StartError, Writer};
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The data directory cannot be made.
-    #[error("the data directory {0} cannot be made: {1}")]
+    /// The data directory cannot be made, or is no place for secrets.
+    #[error("the data directory {0} cannot be used: {1}")]
     DataDir(String, #[source] std::io::Error),
     /// The journal cannot be opened.
     #[error(transparent)]
@@ -46,6 +53,12 @@ pub enum RunError {
     /// The writer cannot start.
     #[error(transparent)]
     Writer(#[from] StartError),
+    /// The cluster's key cannot be read or made.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// A restore into the data directory was not finished.
+    #[error("a backup was being restored into {0} and that was not finished: run `berth restore` again")]
+    Unrestored(String),
     /// The tokens cannot be read.
     #[error(transparent)]
     Tokens(#[from] TokenError),
@@ -76,9 +89,11 @@ pub struct Server {
     address: SocketAddr,
     stop: watch::Sender<bool>,
     serving: tokio::task::JoinHandle<()>,
+    reloader: Reloader,
     writer: (Writer, JoinHandle<()>),
     scribe: (Scribe, JoinHandle<()>),
     compaction: Compaction,
+    local_admin: Option<LocalAdmin>,
 }
 
 impl std::fmt::Debug for Server {
@@ -104,19 +119,26 @@ impl Server {
     ) -> Result<Self, RunError> {
         let data_dir = &config.server.data_dir;
         make_data_dir(data_dir)?;
+        refuse_unfinished_restore(data_dir)?;
+        let key = ClusterKey::open(data_dir)?;
         let tokens = Tokens::open(data_dir)?;
         let tls = match (&config.tls.cert, &config.tls.key) {
-            (Some(cert), Some(key)) => Some(tls::acceptor(cert, key)?),
+            (Some(cert), Some(key)) => Some(Tls::open(cert, key)?),
             _ => None,
         };
-        refuse_open_bind(config.server.listen, tokens.is_empty(), tls.is_none())?;
-        let audit = Audit::open(data_dir).map_err(RunError::Audit)?;
+        let is_open = config.server.anyone_on_this_machine_is_admin && tokens.is_empty();
+        refuse_open_bind(config.server.listen, is_open, tls.is_none())?;
+        let local_admin = match is_open {
+            true => None,
+            false => first_token::provide(&tokens, data_dir, clock::now())?,
+        };
+        let audit = Audit::open(data_dir, &config.audit).map_err(RunError::Audit)?;
 
         let (scribe, scribe_thread) = Scribe::start().map_err(RunError::Thread)?;
         let views = Arc::new(Views::new(config.history.decisions, config.history.events, scribe.clone()));
         let kept = open_journal(&config)?;
         let desk = Desk::new(kept.engine, kept.journal, views.clone(), fatal);
-        let (writer, writer_thread) = writer::start(desk, kept.cluster)?;
+        let (writer, writer_thread) = writer::start(desk, kept.cluster, draw_tag()?)?;
         let compaction = compact::start(kept.compactor, writer.clone(), config.journal.snapshot_after, kept.snapshot)
             .map_err(RunError::Thread)?;
 
@@ -124,26 +146,29 @@ impl Server {
         let listener = TcpListener::bind(config.server.listen).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let (stop, stopping) = watch::channel(false);
-        let requests = Requests::new(views.clone(), config.limits.bounds(), config.limits.agent_patience());
+        let limits = Limits::new(config.limits.clone());
+        let requests = Requests::new(views.clone(), limits.clone());
         let app = App::from(Tools {
             writer: writer.clone(),
             estimator: Estimator::new(&config.estimate.model_dirs, requests.clone()),
             requests,
             views,
             tokens,
+            key,
             audit,
             rates: Arc::new(Rates::new(config.limits.requests_per_second, config.limits.burst)),
-            limits: config.limits.clone(),
+            token_rules: config.tokens.clone(),
+            limits: limits.clone(),
+            is_encrypted: tls.is_some(),
+            refused_reports: RefusedReports::default(),
             log_level,
             stopping: stopping.clone(),
         });
         tokio::spawn(sweep(app.clone()));
-        let limits = config.limits.clone();
-        let serving = tokio::spawn(async move {
-            serve::serve(listener, tls, router::router(app), &limits, stopping).await;
-        });
+        let reloader = Reloader::new(app.clone(), tls.clone(), config);
+        let serving = tokio::spawn(serve::serve(listener, tls, router::router(app), limits, stopping));
         let (writer, scribe) = ((writer, writer_thread), (scribe, scribe_thread));
-        Ok(Self { address, stop, serving, writer, scribe, compaction })
+        Ok(Self { address, stop, serving, reloader, writer, scribe, compaction, local_admin })
     }
 
     /// Where it listens.
@@ -152,9 +177,21 @@ impl Server {
         self.address
     }
 
+    /// The admin's token that is kept in the data directory, if there is one.
+    #[must_use]
+    pub fn local_admin(&self) -> Option<&LocalAdmin> {
+        self.local_admin.as_ref()
+    }
+
+    /// Reads again what may change while the server runs; see [`Reloader::reload`].
+    pub fn reload(&mut self, read: Result<Config, ConfigError>) {
+        self.reloader.reload(read);
+    }
+
     /// Stops: no new requests, those in flight finish, everything taken in is durable and answered.
     pub async fn stop(self) {
-        let Self { stop, serving, writer, scribe, compaction, .. } = self;
+        let Self { stop, serving, reloader, writer, scribe, compaction, .. } = self;
+        drop(reloader);
         stop.send_replace(true);
         drop(serving.await);
         // Requests that did not finish in time are not answered; whatever the writer took before is.
@@ -169,30 +206,48 @@ impl Server {
     }
 }
 
-/// Now and then forgets clients that are gone.
+/// Now and then forgets clients that are gone, and puts on record how many others were refused.
 async fn sweep(app: App) {
     let mut stopping = app.stopping.clone();
-    let rates = app.rates.clone();
-    drop(app);
     while tokio::time::timeout(std::time::Duration::from_secs(60), stopping.wait_for(|stopping| *stopping))
         .await
         .is_err()
     {
-        rates.sweep();
+        app.rates.sweep();
+        app.record_counted_refusals();
     }
 }
 
 fn make_data_dir(path: &Path) -> Result<(), RunError> {
-    use std::os::unix::fs::DirBuilderExt;
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.map_err(|error| RunError::DataDir(path.display().to_string(), error))
+    match berth_files::make_directory(path) {
+        // The directory belongs to another user, as volumes of containers do. That is for the operator to decide.
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied && path.is_dir() => {
+            tracing::warn!(path = %path.display(), %error, "other users may enter the data directory: chmod 700 it");
+            Ok(())
+        }
+        made => made.map_err(|error| RunError::DataDir(path.display().to_string(), error)),
+    }
 }
 
-fn refuse_open_bind(listen: SocketAddr, no_tokens: bool, no_tls: bool) -> Result<(), RunError> {
-    let missing = match (no_tokens, no_tls) {
+fn refuse_unfinished_restore(data_dir: &Path) -> Result<(), RunError> {
+    match data_dir.join(backup::UNFINISHED).exists() {
+        true => Err(RunError::Unrestored(data_dir.display().to_string())),
+        false => Ok(()),
+    }
+}
+
+/// Draws the number that tells this start of the server from every other.
+fn draw_tag() -> Result<EpochTag, RunError> {
+    let mut bytes = [0; 4];
+    getrandom::fill(&mut bytes).map_err(KeyError::Random)?;
+    Ok(EpochTag::new(u32::from_be_bytes(bytes)))
+}
+
+fn refuse_open_bind(listen: SocketAddr, is_open: bool, no_tls: bool) -> Result<(), RunError> {
+    let missing = match (is_open, no_tls) {
         _ if listen.ip().is_loopback() => return Ok(()),
-        (true, true) => "it needs tokens (`berth token create --data-dir`) and TLS (tls.cert and tls.key)",
-        (true, false) => "it needs tokens (`berth token create --data-dir`)",
+        (true, true) => "it needs tokens (no server.anyone_on_this_machine_is_admin) and TLS (tls.cert and tls.key)",
+        (true, false) => "it needs tokens (no server.anyone_on_this_machine_is_admin)",
         (false, true) => "it needs TLS (tls.cert and tls.key)",
         (false, false) => return Ok(()),
     };
@@ -244,7 +299,9 @@ fn open_journal(config: &Config) -> Result<Kept, RunError> {
     })
 }
 
-fn options(config: &JournalConfig) -> Options {
+/// How the journal uses its disk.
+#[must_use]
+pub fn options(config: &JournalConfig) -> Options {
     Options {
         segment_bytes: config.segment.get(),
         spare_bytes: config.spare.get(),

@@ -1,8 +1,8 @@
 //! Writes down what was decided and what happened, off the writer's thread.
 //!
-//! One line for each decision at `info`, its device rows at `debug`; one line at `info` for each event that is a turn
-//! in somebody's life, the rest at `debug`. Whoever greps for a workload's id reads its story in order. If the log
-//! cannot keep up, lines are dropped and counted: a slow disk for logs must not slow a decision.
+//! One line for each decision that gives work a slot at `info`, its device rows at `debug`; one line for each event, as
+//! loud as [`severity`] says. At `debug`, the lines with a workload's id are its story in order. If the log cannot keep
+//! up, lines are dropped and counted: a slow disk for logs must not slow a decision.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,11 +10,13 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use berth_core::{Event, Outcome};
+use berth_core::Outcome;
 use berth_domain::{DecisionId, ModelName, Revision, RunnerId, SlotId, WorkloadId};
+use tracing::Level;
 
 use crate::logging;
 use crate::present;
+use crate::severity;
 use crate::views::history::Decided;
 use crate::views::stream::Happened;
 
@@ -34,6 +36,7 @@ pub struct Story {
 #[derive(Debug)]
 struct Verdict {
     id: DecisionId,
+    level: Level,
     workload: Option<WorkloadId>,
     model: ModelName,
     outcome: Outcome,
@@ -65,16 +68,17 @@ impl Scribe {
 
     /// What of a batch somebody reads. The rest is left alone: words cost more than asking for them.
     #[must_use]
-    pub fn pick(&self, decisions: &[Arc<Decided>], events: &[Happened]) -> Story {
-        let all = tracing::enabled!(target: "berth::event", tracing::Level::DEBUG);
-        let turns = tracing::enabled!(target: "berth::event", tracing::Level::INFO);
-        let told = events.iter().filter(|happened| all || (turns && is_a_turn(&happened.event)));
-        let lines = tracing::enabled!(target: "berth::decision", tracing::Level::INFO);
-        let rows = tracing::enabled!(target: "berth::decision", tracing::Level::DEBUG);
+    pub fn pick(&self, decisions: &[Arc<Decided>], events: &[Happened], passing: &[Happened]) -> Story {
+        let threshold = Threshold::of_events();
+        let told = events.iter().chain(passing).filter(|happened| threshold.allows(severity::of_event(happened)));
+        let lines = Threshold::of_decisions();
+        let rows = lines.allows(Level::DEBUG);
         let verdict = |decided: &Arc<Decided>| {
             let report = &decided.report;
-            Verdict {
+            let level = severity::of_decision(report.kind, report.workload.is_some(), report.outcome);
+            lines.allows(level).then(|| Verdict {
                 id: decided.id,
+                level,
                 workload: report.workload,
                 model: report.model.clone(),
                 outcome: report.outcome,
@@ -85,10 +89,9 @@ impl Scribe {
                 revision: decided.revision,
                 duration: decided.duration,
                 rows: rows.then(|| decided.clone()),
-            }
+            })
         };
-        let decisions = if lines { decisions.iter().map(verdict).collect() } else { Vec::new() };
-        Story { decisions, events: told.cloned().collect() }
+        Story { decisions: decisions.iter().filter_map(verdict).collect(), events: told.cloned().collect() }
     }
 
     /// Hands over what should be written down.
@@ -137,20 +140,31 @@ fn tell(story: &Story) {
 
 fn write_decision(verdict: &Verdict) {
     let workload = verdict.workload.map(tracing::field::display);
-    tracing::info!(
-        target: "berth::decision",
-        decision = verdict.id.get(),
-        workload,
-        model = %verdict.model,
-        outcome = verdict.outcome.as_str(),
-        code = verdict.outcome.code(),
-        runner = verdict.runner.as_ref().map(tracing::field::display),
-        slot = verdict.slot.map(tracing::field::display),
-        evicts = Some(verdict.evicts).filter(|evicts| *evicts > 0),
-        examined = verdict.examined,
-        revision = verdict.revision.get(),
-        us = u64::try_from(verdict.duration.as_micros()).unwrap_or(u64::MAX),
-    );
+    let id = verdict.id.get();
+    macro_rules! line {
+        ($level:expr) => {
+            tracing::event!(
+                target: "berth::decision",
+                $level,
+                decision = id,
+                workload,
+                model = %verdict.model,
+                outcome = verdict.outcome.as_str(),
+                code = verdict.outcome.code(),
+                runner = verdict.runner.as_ref().map(tracing::field::display),
+                slot = verdict.slot.map(tracing::field::display),
+                evicts = Some(verdict.evicts).filter(|evicts| *evicts > 0),
+                examined = verdict.examined,
+                revision = verdict.revision.get(),
+                us = u64::try_from(verdict.duration.as_micros()).unwrap_or(u64::MAX),
+            )
+        };
+    }
+    match verdict.level {
+        Level::ERROR | Level::WARN => line!(Level::WARN),
+        Level::INFO => line!(Level::INFO),
+        _ => line!(Level::DEBUG),
+    }
     for row in verdict.rows.iter().flat_map(|decided| &decided.report.devices) {
         let before = row.before;
         tracing::debug!(
@@ -191,37 +205,42 @@ fn write_event(happened: &Happened) {
             )
         };
     }
-    if is_a_warning(&happened.event) {
-        line!(tracing::Level::WARN);
-    } else if is_a_turn(&happened.event) {
-        line!(tracing::Level::INFO);
-    } else {
-        line!(tracing::Level::DEBUG);
+    match severity::of_event(happened) {
+        Level::ERROR => line!(Level::ERROR),
+        Level::WARN => line!(Level::WARN),
+        Level::INFO => line!(Level::INFO),
+        _ => line!(Level::DEBUG),
     }
 }
 
-/// Whether somebody should do something about it.
-fn is_a_warning(event: &Event) -> bool {
-    matches!(event, Event::MemoryJudged { verdict, .. } if verdict.is_drift())
+/// The quietest level that somebody reads.
+struct Threshold(Option<Level>);
+
+impl Threshold {
+    fn of_events() -> Self {
+        Self(quietest([
+            tracing::enabled!(target: "berth::event", Level::ERROR),
+            tracing::enabled!(target: "berth::event", Level::WARN),
+            tracing::enabled!(target: "berth::event", Level::INFO),
+            tracing::enabled!(target: "berth::event", Level::DEBUG),
+        ]))
+    }
+
+    fn of_decisions() -> Self {
+        Self(quietest([
+            tracing::enabled!(target: "berth::decision", Level::ERROR),
+            tracing::enabled!(target: "berth::decision", Level::WARN),
+            tracing::enabled!(target: "berth::decision", Level::INFO),
+            tracing::enabled!(target: "berth::decision", Level::DEBUG),
+        ]))
+    }
+
+    fn allows(&self, level: Level) -> bool {
+        self.0.is_some_and(|quietest| level <= quietest)
+    }
 }
 
-/// Whether an event is a turn in somebody's life that a decision's own line does not tell.
-fn is_a_turn(event: &Event) -> bool {
-    !matches!(
-        event,
-        Event::WorkloadSubmitted { .. }
-            | Event::WorkloadWaits { .. }
-            | Event::WorkloadAssigned { .. }
-            | Event::WorkloadForgotten { .. }
-            | Event::WorkloadEligible { .. }
-            | Event::SlotPlaced(_)
-            | Event::SlotSeen { .. }
-            | Event::SlotGranted { .. }
-            | Event::SlotRipened { .. }
-            | Event::ForeignChanged { .. }
-            | Event::MemoryObserved { .. }
-            | Event::HostSized { .. }
-            | Event::DeviceAttached { .. }
-            | Event::RunnerDescribed { .. }
-    )
+fn quietest(enabled: [bool; 4]) -> Option<Level> {
+    let levels = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG];
+    levels.into_iter().zip(enabled).rfind(|(_, enabled)| *enabled).map(|(level, _)| level)
 }

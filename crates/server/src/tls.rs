@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parking_lot::RwLock;
 use rustls::ServerConfig;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -24,8 +25,36 @@ pub enum TlsError {
     Pair(#[from] rustls::Error),
 }
 
+/// The certificate and the key that are in force. A reload replaces them; connections that are open keep theirs.
+#[derive(Clone)]
+pub struct Tls(Arc<RwLock<TlsAcceptor>>);
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+impl Tls {
+    /// Reads a certificate chain and its key.
+    pub fn open(cert: &Path, key: &Path) -> Result<Self, TlsError> {
+        Ok(Self(Arc::new(RwLock::new(acceptor(cert, key)?))))
+    }
+
+    /// Reads them again, perhaps from other files. Keeps what it has if that fails.
+    pub(crate) fn reload(&self, cert: &Path, key: &Path) -> Result<(), TlsError> {
+        let acceptor = acceptor(cert, key)?;
+        *self.0.write() = acceptor;
+        Ok(())
+    }
+
+    pub(crate) fn current(&self) -> TlsAcceptor {
+        self.0.read().clone()
+    }
+}
+
 /// Makes an acceptor of a certificate chain and its key.
-pub(crate) fn acceptor(cert: &Path, key: &Path) -> Result<TlsAcceptor, TlsError> {
+fn acceptor(cert: &Path, key: &Path) -> Result<TlsAcceptor, TlsError> {
     let file =
         |path: &Path, why: &dyn std::fmt::Display| TlsError::File { path: path.to_owned(), why: why.to_string() };
     let chain: Vec<CertificateDer<'static>> =
@@ -33,6 +62,7 @@ pub(crate) fn acceptor(cert: &Path, key: &Path) -> Result<TlsAcceptor, TlsError>
     if chain.is_empty() {
         return Err(file(cert, &"no certificate in it"));
     }
+    berth_files::warn_if_loose(key, "the key of the TLS certificate");
     let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| file(key, &error))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)

@@ -8,13 +8,14 @@
 //! Nothing is visible or acknowledged before it is durable. An append that fails is the end of the process: nobody
 //! is answered, and the journal is the truth at the next start.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use berth_core::{Answer, Command, Refusal, Snapshot, State, invariants};
-use berth_domain::{ClusterId, Timestamp};
+use berth_domain::{ClusterId, EpochTag, Timestamp};
 use berth_store::{AppendError, Journal, RecordRef};
 use tokio::sync::oneshot;
 
@@ -186,24 +187,35 @@ pub struct Desk<J> {
     fatal: Box<dyn Fn(&AppendError) + Send>,
     /// The records of the last batch, one behind the other: only the room for them matters.
     encoded: Vec<u8>,
-    /// Who waits for the snapshot that is being copied.
+    /// Where the snapshot that is being copied goes.
     copying_for: Option<SyncSender<Snapshot>>,
+    /// Those who asked for one meanwhile: each gets one of its own, after the one before it.
+    next_copies: VecDeque<SyncSender<Snapshot>>,
 }
 
 impl<J> Desk<J> {
     /// A writer's desk. `fatal` is what to do when an append fails: end the process. Whoever waits for an answer must
     /// not get one.
     pub fn new(engine: Engine, journal: J, views: Arc<Views>, fatal: impl Fn(&AppendError) + Send + 'static) -> Self {
-        Self { engine, journal, views, fatal: Box::new(fatal), encoded: Vec::new(), copying_for: None }
+        Self {
+            engine,
+            journal,
+            views,
+            fatal: Box::new(fatal),
+            encoded: Vec::new(),
+            copying_for: None,
+            next_copies: VecDeque::new(),
+        }
     }
 }
 
-/// Starts the writer on a state, as cluster `cluster`. It ends after [`Writer::finish`], when all before it is done.
+/// Starts the writer on a state, as cluster `cluster`, in an epoch with this tag. It ends after [`Writer::finish`], when all before it is done.
 pub fn start<J: Journal + 'static>(
     mut desk: Desk<J>,
     cluster: ClusterId,
+    tag: EpochTag,
 ) -> Result<(Writer, JoinHandle<()>), StartError> {
-    let started = desk.engine.carry_out(&Command::Start { cluster }, clock::now());
+    let started = desk.engine.carry_out(&Command::Start { cluster, tag }, clock::now());
     started.answer.clone().map_err(StartError::Refused)?;
     desk.journal.reserve(ROOM_FOR_BATCH, true).map_err(|_| StartError::NoRoom)?;
     desk.keep(std::slice::from_ref(&started)).map_err(StartError::Append)?;
@@ -251,13 +263,15 @@ pub enum StartError {
 impl<J: Journal> Desk<J> {
     fn work(mut self, asks: &Receiver<InLine>) {
         let mut audited = Instant::now();
-        let mut line = Line { asks, wants_snapshot: None, last: false };
+        let mut line = Line { asks, wants_snapshot: VecDeque::new(), last: false };
         while !line.last {
+            self.views.note_writer_waits(clock::now());
             let batch = line.batch(self.sleep());
             if self.carry_out(batch).is_err() {
                 return;
             }
-            self.copy_rows(line.wants_snapshot.take());
+            self.next_copies.append(&mut line.wants_snapshot);
+            self.copy_rows();
             if audited.elapsed() >= AUDIT_EVERY {
                 audited = Instant::now();
                 self.views.audited(invariants::check_ledgers(self.engine.state()).err());
@@ -267,10 +281,12 @@ impl<J: Journal> Desk<J> {
     }
 
     /// Copies some more of the state for whoever wants it as data. What is copied is durable.
-    fn copy_rows(&mut self, wanted_by: Option<SyncSender<Snapshot>>) {
-        if wanted_by.is_some() {
+    fn copy_rows(&mut self) {
+        if self.copying_for.is_none()
+            && let Some(wanted_by) = self.next_copies.pop_front()
+        {
             self.engine.begin_snapshot();
-            self.copying_for = wanted_by;
+            self.copying_for = Some(wanted_by);
         }
         if self.copying_for.is_some()
             && let Some(snapshot) = self.engine.continue_snapshot(ROWS_AT_ONCE)
@@ -283,7 +299,7 @@ impl<J: Journal> Desk<J> {
 
     /// Until somebody asks, or a timer of the core is due; not at all while there are rows to copy.
     fn sleep(&self) -> Duration {
-        if self.copying_for.is_some() {
+        if self.copying_for.is_some() || !self.next_copies.is_empty() {
             return Duration::ZERO;
         }
         let due = self.engine.state().next_timer();
@@ -410,7 +426,7 @@ impl Room {
 struct Line<'a> {
     asks: &'a Receiver<InLine>,
     /// Who wants the state as data.
-    wants_snapshot: Option<SyncSender<Snapshot>>,
+    wants_snapshot: VecDeque<SyncSender<Snapshot>>,
     /// Nobody comes any more.
     last: bool,
 }
@@ -431,7 +447,7 @@ impl Line<'_> {
                     carried += ask.command.as_ref().map_or(0, load);
                     batch.push(ask);
                 }
-                InLine::Snapshot(to) => self.wants_snapshot = Some(to),
+                InLine::Snapshot(to) => self.wants_snapshot.push_back(to),
                 InLine::Last => self.last = true,
             }
             if self.last || batch.len() == LARGEST_BATCH || carried >= LARGEST_LOAD {

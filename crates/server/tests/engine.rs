@@ -7,9 +7,9 @@ use std::path::Path;
 
 use berth_core::{Answer, Command, Settings};
 use berth_domain::{
-    BootId, Bytes, ClusterId, DeviceUuid, GpuHealth, GpuName, GpuReport, HostReport, MachineId, Memory, MemorySource,
-    Millicores, ModelName, ModelSpec, PoolName, ReasonText, RunnerId, RunnerReport, RuntimeName, Sequence, Submission,
-    Timestamp, WorkloadId,
+    BootId, Bytes, ClusterId, DeviceUuid, EpochTag, GpuHealth, GpuName, GpuReport, HostReport, MachineId, Memory,
+    MemorySource, Millicores, ModelName, ModelSpec, PoolName, ReasonText, RunnerId, RunnerReport, RuntimeName,
+    Sequence, Submission, Timestamp, WorkloadId,
 };
 use berth_server::engine::{Engine, Record, Recovery};
 use berth_store::sim::{Effect, Fault, SimDisk, survivals};
@@ -21,6 +21,8 @@ fn report() -> RunnerReport {
         runner: RunnerId::new("r1").unwrap(),
         incarnation: None,
         cluster: None,
+        obeyed: None,
+        shares_machine: true,
         sequence: Sequence::new(1),
         machine: MachineId::new("m1").unwrap(),
         boot: BootId::new("b1").unwrap(),
@@ -28,6 +30,8 @@ fn report() -> RunnerReport {
         address: ReasonText::new("").unwrap(),
         pool: PoolName::default_pool(),
         labels: std::collections::BTreeMap::new(),
+        allowed: std::collections::BTreeMap::new(),
+        engines: std::collections::BTreeMap::new(),
         runtimes: std::collections::BTreeMap::from([(
             RuntimeName::new("sim").unwrap(),
             berth_domain::RuntimeKind::Both,
@@ -69,7 +73,7 @@ impl Simulated {
         }
         let mut server = Self { engine: Engine::new(recovery.finish()), journal: opened.journal, now };
         let cluster = server.engine.state().cluster().unwrap_or(ClusterId::new(Uuid::from_u128(7)));
-        server.batch(&[Command::Start { cluster }])?;
+        server.batch(&[Command::Start { cluster, tag: EpochTag::default() }])?;
         Ok(server)
     }
 
@@ -93,7 +97,7 @@ impl Simulated {
 fn submit(number: u128, job: bool) -> Command {
     let model = ModelName::new("m").unwrap();
     let submission = if job { Submission::job(model) } else { Submission::lease(model) };
-    Command::Submit { workload: WorkloadId::new(Uuid::from_u128(number)), submission }
+    Command::Submit { workload: WorkloadId::new(Uuid::from_u128(number)), submission, limits: None }
 }
 
 /// A life of some batches on a disk that may stop working at any moment. What was acknowledged comes back.

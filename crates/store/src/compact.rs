@@ -3,7 +3,7 @@
 //! The order of steps makes every crash harmless: a snapshot gets its name when it is durable, was read back and can be
 //! used; only then may what it replaces go, and what is gone in part is never needed again.
 
-use std::{io, sync::Arc};
+use std::{io, path::Path, sync::Arc};
 
 use berth_domain::Revision;
 
@@ -113,24 +113,7 @@ impl<D: Disk> Compactor<D> {
             return Err(CompactError::NotABoundary(revision));
         }
         let Shared { disk, dir, .. } = &*self.shared;
-        let name = names::snapshot(revision);
-        let unfinished = dir.join(format!("{name}{}", names::UNFINISHED));
-        let file = disk.create(&unfinished).map_err(failed("create", &unfinished))?;
-        let mut writer = SnapshotWriter::new(&file);
-        let written = write(&mut writer)
-            .and_then(|()| writer.finish(revision))
-            .map_err(|source| CompactError::Payload { revision, source })
-            .and_then(|()| Ok(snapshot::read_file(disk, &unfinished, revision)?))
-            .and_then(|read| prove(&read.payload).map_err(|source| CompactError::Unproven { revision, source }));
-        if let Err(error) = written {
-            // What is left is removed at the next start, or written over before.
-            let _ = disk.remove(&unfinished);
-            return Err(error);
-        }
-        let file = dir.join(name);
-        disk.rename(&unfinished, &file).map_err(failed("name", &file))?;
-        disk.sync_dir(dir).map_err(failed("sync", dir))?;
-        Ok(())
+        write_snapshot(disk, dir, revision, write, prove)
     }
 
     /// Removes what the newest snapshots replace, after reading those that stay once more. Damaged ones do not count.
@@ -205,4 +188,32 @@ impl<D: Disk> Compactor<D> {
             self.shared.disk.open(&file).and_then(|open| disk::read_all(&open)).map_err(failed("read", &file))?;
         segment::has_boundary(&file, &bytes, first, revision)
     }
+}
+
+/// Writes a snapshot, reads it back, has it proven, and only then gives it its name.
+pub(crate) fn write_snapshot<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    revision: Revision,
+    write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
+    prove: impl FnOnce(&[u8]) -> io::Result<()>,
+) -> Result<(), CompactError> {
+    let name = names::snapshot(revision);
+    let unfinished = dir.join(format!("{name}{}", names::UNFINISHED));
+    let file = disk.create(&unfinished).map_err(failed("create", &unfinished))?;
+    let mut writer = SnapshotWriter::new(&file);
+    let written = write(&mut writer)
+        .and_then(|()| writer.finish(revision))
+        .map_err(|source| CompactError::Payload { revision, source })
+        .and_then(|()| Ok(snapshot::read_file(disk, &unfinished, revision)?))
+        .and_then(|read| prove(&read.payload).map_err(|source| CompactError::Unproven { revision, source }));
+    if let Err(error) = written {
+        // What is left is removed at the next start, or written over before.
+        let _ = disk.remove(&unfinished);
+        return Err(error);
+    }
+    let file = dir.join(name);
+    disk.rename(&unfinished, &file).map_err(failed("name", &file))?;
+    disk.sync_dir(dir).map_err(failed("sync", dir))?;
+    Ok(())
 }

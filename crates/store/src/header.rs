@@ -14,9 +14,9 @@ use berth_domain::Revision;
 /// How long a header is.
 pub(crate) const HEADER: usize = 64;
 /// The format that this code writes, and the newest that it reads.
-pub(crate) const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 /// The oldest format that it reads. What is in the records of older ones means something else by now.
-pub(crate) const OLDEST: u32 = 3;
+pub(crate) const OLDEST: u32 = 4;
 
 /// What kind of file it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@
 //! reserve(bytes)              room is allocated, or the caller learns that there is none before it decides anything
 //! append(epoch, expected, ..) one write, one fdatasync: the whole batch, or nothing
 //! open(directory)             snapshot, then the records after it; a torn tail is cut, damage is refused
+//! seed(directory, ..)         a new journal that begins with a snapshot, from a backup
 //! Compactor                   beside the writer: snapshot, prove it readable, remove what it replaces
 //! ```
 //!
@@ -61,9 +62,10 @@ mod snapshot;
 pub use compact::{CompactError, Compactor, Keep, Removed, SealedSegment};
 pub use disk::{Disk, DiskFile, RealDisk};
 pub use error::{Damage, FileError, Flaw, OpenError, ReadError};
+pub use header::FORMAT;
 pub use journal::{AppendError, Journal, NoRoom, Record, RecordRef};
 pub use lock::{DirectoryLock, LockError};
-pub use log::{LogJournal, Opened, Options, Recovered, TornTail, open};
+pub use log::{LogJournal, Opened, Options, Recovered, SeedError, TornTail, open, seed};
 pub use memory::MemoryJournal;
 pub use records::Records;
 pub use snapshot::Snapshot;

@@ -246,7 +246,7 @@ fn s3_a_newer_format_is_refused_with_what_to_do() {
         });
         let newest_is_needed = path != segment(3);
         match open_on(&disk) {
-            Err(error @ ReadError::NewerFormat { found: 9, known: 3, .. }) => {
+            Err(error @ ReadError::NewerFormat { found: 9, known: berth_store::FORMAT, .. }) => {
                 let text = error.to_string();
                 assert!(text.contains("upgrade berth") && text.contains("restore a backup"), "{text}");
             }

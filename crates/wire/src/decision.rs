@@ -10,7 +10,7 @@ use berth_domain::{
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::{ClaimPhase, MemoryBalance, Time, WorkloadState, schema};
+use crate::{ClaimPhase, Lack, MemoryBalance, Now, PastAttempt, Time, WorkloadState, is_false, schema};
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -24,6 +24,8 @@ pub enum Outcome {
     Waiting,
     /// It can never run here.
     Refused,
+    /// The workload has ended: nothing is chosen any more. Only in explanations.
+    Ended,
 }
 
 impl Outcome {
@@ -35,6 +37,7 @@ impl Outcome {
             Self::Placed => "placed",
             Self::Waiting => "waiting",
             Self::Refused => "refused",
+            Self::Ended => "ended",
         }
     }
 }
@@ -78,6 +81,9 @@ pub struct Judgement {
     #[serde(default)]
     #[schema(example = json!({"gpu_memory": 3, "runtime": 11}))]
     pub counts: BTreeMap<String, u32>,
+    /// What the fleet lacks, for work that can never run, or no longer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lacks: Vec<Lack>,
     /// All runners.
     #[serde(default)]
     pub runners: u32,
@@ -95,13 +101,20 @@ pub struct CountTried {
     /// How many GPUs.
     #[schema(value_type = schema::GpuCount)]
     pub count: GpuCount,
-    /// The most that one of them must give; 0 for a fraction and for a whole GPU.
+    /// The most that one of them must give; 0 for a fraction. Of a whole GPU it is the least that it must have, or 0.
     #[serde(default)]
     #[schema(value_type = schema::Bytes)]
     pub needed_bytes: Bytes,
-    /// What became of it: `chosen`, `no_room`, `never_fits` or `not_needed`.
+    /// Whether whole GPUs are needed, with nobody else on them.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub whole: bool,
+    /// What became of it: `chosen`, `no_room`, `never_fits`, `no_matching_runner` or `not_needed`.
     #[schema(example = "no_room")]
     pub verdict: String,
+    /// Why no runner is large enough, where the verdict is `never_fits`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "the largest is 80 GiB")]
+    pub text: Option<String>,
 }
 
 /// One device that mattered.
@@ -124,6 +137,9 @@ pub struct DeviceRow {
     /// What was needed of it.
     #[schema(value_type = schema::Bytes)]
     pub needed_bytes: Bytes,
+    /// Whether a whole GPU was needed, with nobody else on it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub whole: bool,
     /// What it said: `chosen`, `ranks_lower`, `short`, `exclusive`, `not_whole`, or why it takes nothing new.
     #[schema(example = "short")]
     pub verdict: String,
@@ -225,7 +241,7 @@ pub struct FitQuery {
     pub kind: Option<WorkloadKind>,
 }
 
-/// Why a workload is where it is: for one that waits, judged on the state of this instant.
+/// Why a workload is where it is: the present first (`now`), then what holds now, then the history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Explanation {
     /// Which workload.
@@ -238,9 +254,15 @@ pub struct Explanation {
     pub position: Option<u64>,
     /// When it was submitted.
     pub created: Time,
-    /// What is chosen now, or would be, and why.
+    /// Where it is at this instant.
+    pub now: Now,
+    /// What holds now and why: for one that waits, judged on the state of this instant; for one that has a slot, how it
+    /// got that slot; for one that has ended, that it has.
     #[serde(flatten)]
     pub judgement: Judgement,
+    /// The last attempts that are over, oldest first.
+    #[serde(default)]
+    pub attempts: Vec<PastAttempt>,
     /// The decisions about it that are still on record, oldest first.
     #[serde(default)]
     pub decisions: Vec<Decision>,

@@ -21,6 +21,10 @@ pub struct Desired {
     /// The revision that this is of: `after` for the next poll.
     #[schema(value_type = schema::Revision)]
     pub revision: Revision,
+    /// Proves that this cluster's server gave this answer. The agent keeps the code of the newest answer that it obeyed,
+    /// and shows it with every report and poll.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
     /// The protocol that the server speaks: see [`crate::PROTOCOL`].
     #[serde(default = "crate::oldest_protocol")]
     pub protocol: u32,
@@ -74,10 +78,13 @@ pub struct RunSpec {
     #[serde(default)]
     #[schema(value_type = schema::WorkloadKind)]
     pub kind: WorkloadKind,
-    /// Arguments of the model and the job.
+    /// Arguments of the model, then those of the job.
     #[serde(default)]
     #[schema(value_type = Vec<schema::Arg>)]
     pub args: Vec<Arg>,
+    /// How many of `args` are the model's. The rest are the job's, which the agent checks more strictly.
+    #[serde(default)]
+    pub model_args: usize,
     /// Its CPU.
     #[serde(default)]
     #[schema(value_type = schema::Millicores)]
@@ -111,6 +118,7 @@ impl From<berth_domain::DesiredSlot> for DesiredSlot {
                 runtime: spec.runtime,
                 kind: spec.kind,
                 args: spec.args,
+                model_args: spec.model_args,
                 cpu_millicores: spec.cpu_millicores,
                 ram_bytes: spec.ram_bytes,
                 concurrency: spec.concurrency,
@@ -131,6 +139,7 @@ impl From<DesiredSlot> for berth_domain::DesiredSlot {
                 runtime: spec.runtime,
                 kind: spec.kind,
                 args: spec.args,
+                model_args: spec.model_args,
                 cpu_millicores: spec.cpu_millicores,
                 ram_bytes: spec.ram_bytes,
                 concurrency: spec.concurrency,
@@ -143,7 +152,7 @@ impl From<DesiredSlot> for berth_domain::DesiredSlot {
 }
 
 /// What an agent knows already, and how long it waits for more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct DesiredQuery {
     /// The server's start that `after` is of. Another one is answered at once.
@@ -161,4 +170,8 @@ pub struct DesiredQuery {
     /// Which start of the agent asks.
     #[param(value_type = schema::Incarnation, inline)]
     pub incarnation: Incarnation,
+    /// The `code` of the newest answer that the agent obeyed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(inline, max_length = 256)]
+    pub obeyed: Option<String>,
 }

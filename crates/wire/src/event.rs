@@ -1,6 +1,6 @@
 //! What happened, as a stream.
 
-use berth_domain::{DeviceUuid, ModelName, Revision, RunnerId, SlotId, WorkloadId};
+use berth_domain::{DeviceUuid, MachineId, ModelName, Revision, RunnerId, SlotId, WorkloadId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -38,9 +38,13 @@ pub struct StreamEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::ModelName>)]
     pub model: Option<ModelName>,
-    /// The same for people.
+    /// The machine that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::MachineId>)]
+    pub machine_id: Option<MachineId>,
+    /// The same for people; it names whom it is about.
     #[serde(default)]
-    #[schema(example = "slot 7 of qwen3:8b placed on gpu-box-1")]
+    #[schema(example = "slot 018f3b1c-7c2e-7d41-0000-000000000007 of qwen3:8b on runner gpu-box-1 was placed")]
     pub text: String,
 }
 

@@ -120,10 +120,12 @@ pub enum DeviceState {
     Reserved,
     /// It belongs to another machine.
     Disputed,
+    /// Every runner that has it is cordoned, draining, silent or lost.
+    RunnerClosed,
 }
 
 impl DeviceState {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Open,
         Self::Missing,
         Self::Lost,
@@ -135,6 +137,7 @@ impl DeviceState {
         Self::Overcommitted,
         Self::Reserved,
         Self::Disputed,
+        Self::RunnerClosed,
     ];
 
     /// The word used everywhere.
@@ -152,6 +155,7 @@ impl DeviceState {
             Self::Overcommitted => "overcommitted",
             Self::Reserved => "reserved",
             Self::Disputed => "disputed",
+            Self::RunnerClosed => "runner_closed",
         }
     }
 

@@ -27,6 +27,12 @@ pub(crate) const fn oldest_protocol() -> u32 {
     1
 }
 
+/// Whether a field is left out of what is written: it says no more than its absence.
+const fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+mod attempt;
 mod audit;
 mod balance;
 mod charged;
@@ -34,7 +40,11 @@ mod decision;
 mod desired;
 mod estimate;
 mod event;
+mod grant;
 mod health;
+mod history;
+mod joining;
+mod lack;
 mod ledger;
 mod log;
 mod memory;
@@ -54,6 +64,7 @@ mod time;
 mod token;
 mod workload;
 
+pub use attempt::{ExitStatus, Now, PastAttempt};
 pub use audit::AuditEntry;
 pub use balance::{CpuBalance, MemoryBalance};
 pub use body::{BodyError, Invalid};
@@ -64,26 +75,30 @@ pub use decision::{
 pub use desired::{Desired, DesiredAction, DesiredGpu, DesiredQuery, DesiredSlot, RunSpec};
 pub use estimate::{Estimate, EstimateInputs, EstimateRequest, EstimatedCount, EstimatedGpu, EstimatedModel, KvType};
 pub use event::{EventQuery, StreamEvent};
+pub use grant::{AddressGrant, RunnerGrant};
 pub use health::{Health, Ready, Version};
+pub use history::{ContinueHistory, History, HistoryPoint};
+pub use joining::{JoinKey, JoinRequest};
+pub use lack::Lack;
 pub use ledger::{ClaimPhase, DeviceClaim, DeviceLedger, DeviceState, HostLedger, Ledger};
-pub use log::{LogLevel, LogQuery};
+pub use log::{LogLevel, LogQuery, WorkloadLogQuery};
 pub use memory::ModelMemory;
 pub use model::{Model, ModelRequest};
 pub use model_file::ModelFile;
-pub use page::{PageQuery, REVISION_HEADER};
+pub use page::{HISTORY_HEADER, PageQuery, REVISION_HEADER};
 pub use problem::{PROBLEM_MEDIA_TYPE, Problem};
 pub use queue::{Demand, DemandNeed, QueueEntry};
 pub use reason::Reason;
 pub use report::{
-    Closeness, ComputeMode, GpuHealth, GpuLink, GpuTelemetry, Host, ReportAnswer, ReportRequest, ReportedClaim,
-    ReportedEvidence, ReportedGpu, ReportedMemory, ReportedSlot, ReportedSlotState, RuntimeKind,
+    Closeness, ComputeMode, EngineReport, GpuHealth, GpuLink, GpuTelemetry, Host, ReportAnswer, ReportRequest,
+    ReportedClaim, ReportedEvidence, ReportedGpu, ReportedMemory, ReportedSlot, ReportedSlotState, RuntimeKind,
 };
 pub use request::{AgentRequest, RequestId, RequestKind};
-pub use runner::{DrainQuery, ForgetRequest, Runner, RunnerAdmission, RunnerState};
+pub use runner::{DrainQuery, ForgetRequest, MachineJudgement, Runner, RunnerAdmission, RunnerState};
 pub use slot::{ForceReleaseRequest, GpuAllocation, Slot, SlotGpu, SlotQuery};
 pub use status::{RunnerStatus, StatusGpu};
 pub use time::{Time, TimeSpan};
-pub use token::{NewToken, Role, Token, TokenId, TokenName, TokenRequest};
+pub use token::{NewToken, Role, SubmitterLimits, Token, TokenId, TokenName, TokenRequest};
 pub use workload::{
     CompleteRequest, HeartbeatRequest, JobRequest, SubmitRequest, WaitQuery, Workload, WorkloadFilter, WorkloadSlot,
     WorkloadState,

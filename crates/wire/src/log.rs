@@ -1,6 +1,6 @@
 //! What the server logs, and what slots wrote.
 
-use berth_domain::RunnerId;
+use berth_domain::{Attempt, RunnerId};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -31,6 +31,23 @@ pub struct LogQuery {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(value_type = Option<schema::RunnerId>, inline)]
     pub runner_id: Option<RunnerId>,
+}
+
+/// Which part of what a workload's slot wrote.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct WorkloadLogQuery {
+    /// Go on as it is written, until the slot is gone.
+    #[serde(deserialize_with = "flag")]
+    pub follow: bool,
+    /// Begin so many bytes before the end; 1 MiB unless given, and no more than `limits.log`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tail_bytes: Option<u64>,
+    /// Of this attempt; of the present or the last one unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[param(value_type = Option<schema::Attempt>, inline)]
+    pub attempt: Option<Attempt>,
 }
 
 /// A parameter that is there says yes, unless it says no.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::{
-    Arg, Bytes, DeviceUuid, GpuCount, GpuName, LabelKey, LabelValue, MemorySource, Millicores, ModelName,
+    Arg, Bytes, DeviceUuid, GpuCount, GpuName, InlineSecret, LabelKey, LabelValue, MemorySource, Millicores, ModelName,
     ModelRevision, ModelSpec, ModelSpecError, Placement, PoolName, RuntimeName,
 };
 use serde::{Deserialize, Serialize};
@@ -125,6 +125,9 @@ impl ModelRequest {
     pub fn into_spec(self, name: ModelName) -> Result<ModelSpec, Invalid> {
         if let Some(other) = self.name.filter(|other| *other != name) {
             return Err(Invalid::new("name", format!("the path names {name}, the body {other}")));
+        }
+        if let Some(secret) = InlineSecret::find(&self.args) {
+            return Err(Invalid::new("args", secret.to_string()));
         }
         let memory = self.memory.map(|memory| MemorySource {
             stated: memory.stated,
@@ -269,7 +272,8 @@ impl Model {
             gpu_uuids: spec.constraints.gpu_uuids.clone(),
             cpu_millicores: spec.cpu,
             ram: spec.ram,
-            args: spec.args.clone(),
+            // A catalogue of an older version may hold secrets.
+            args: InlineSecret::redact(&spec.args),
             revision,
             deleted: false,
             live_slots: 0,

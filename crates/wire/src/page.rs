@@ -7,6 +7,8 @@ use utoipa::IntoParams;
 
 /// The header that says of which revision a listing is.
 pub const REVISION_HEADER: &str = "berth-revision";
+/// The header that says that the history of the server went back. It is absent while all is well.
+pub const HISTORY_HEADER: &str = "berth-history";
 
 /// Which part of a listing. The `Link` header of an answer says how to go on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]

@@ -4,7 +4,7 @@ use berth_domain::{Attempt, Bytes, GpuCount, ModelName, Priority, TenantName, Wo
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{Reason, Time, schema};
+use crate::{Reason, Time, is_false, schema};
 
 /// One workload that waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -67,8 +67,12 @@ pub struct DemandNeed {
     /// How many GPUs.
     #[schema(value_type = schema::GpuCount)]
     pub gpu_count: GpuCount,
-    /// Bytes on each in rank order; empty where it is a share of the device, or unknown.
+    /// Bytes on each in rank order; empty where it is a share of the device, or unknown. Of whole GPUs it is the least
+    /// that each must have; empty if any will do.
     #[serde(default)]
     #[schema(value_type = Vec<schema::Bytes>)]
     pub gpu_bytes: Vec<Bytes>,
+    /// Whether whole GPUs are needed, with nobody else on them.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub whole: bool,
 }

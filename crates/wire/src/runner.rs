@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::{
-    DeviceUuid, Incarnation, LabelKey, LabelValue, MachineId, PoolName, ReasonText, Revision, RunnerId, RuntimeName,
-    SlotId,
+    Arg, DeviceUuid, Incarnation, LabelKey, LabelValue, MachineId, PoolName, ReasonText, Revision, RunnerId,
+    RuntimeName, SlotId,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::report::{Host, RuntimeKind};
-use crate::{Time, TimeSpan, schema};
+use crate::report::{EngineReport, Host, RuntimeKind};
+use crate::{Reason, Time, TimeSpan, schema};
 
 /// A runner, as the server holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -50,12 +50,23 @@ pub struct Runner {
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, RuntimeKind>)]
     pub runtime_kinds: BTreeMap<RuntimeName, RuntimeKind>,
+    /// Arguments that the agent's configuration allows, by runtime.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, Vec<schema::Arg>>)]
+    pub allowed_args: BTreeMap<RuntimeName, BTreeSet<Arg>>,
+    /// What its agent found out about the engines behind its runtimes, also of those that it does not offer.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, EngineReport>)]
+    pub engines: BTreeMap<RuntimeName, EngineReport>,
     /// CPU and RAM that it may use.
     #[serde(default)]
     pub host: Host,
     /// Whether it reported since the server started. Before that it takes nothing new.
     #[serde(default)]
     pub reported: bool,
+    /// Why it takes nothing new, whatever operators want of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub barred: Option<Reason>,
     /// When it was last heard of.
     #[serde(default)]
     pub last_seen: Option<Time>,
@@ -143,6 +154,24 @@ pub struct DrainQuery {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(inline, example = "10m")]
     pub deadline: Option<TimeSpan>,
+}
+
+/// An operator's word on which machine runners are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MachineJudgement {
+    /// The runners that it is about.
+    #[serde(default)]
+    #[schema(value_type = Vec<schema::RunnerId>)]
+    pub runners: Vec<RunnerId>,
+    /// It is about every runner whose machine is in dispute, instead.
+    #[serde(default)]
+    pub all_disputed: bool,
+    /// They are on the machine that they name; else on others that have the same id.
+    pub same: bool,
+    /// Goes on record.
+    #[schema(value_type = schema::ReasonText)]
+    pub reason: ReasonText,
 }
 
 /// Why a runner is no more.

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use berth_domain::RunnerId;
+use berth_domain::{Bytes, Priority, RunnerId, TenantName};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::{Invalid, Time, schema};
+use crate::{Invalid, RunnerGrant, Time, TimeSpan, schema};
 
 /// What the bearer of a token may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
@@ -22,9 +22,14 @@ pub enum Role {
     Runner,
     /// Read.
     Viewer,
+    /// Exchange it for a runner's token, and nothing else.
+    Join,
 }
 
 impl Role {
+    /// Every role.
+    pub const ALL: [Self; 5] = [Self::Admin, Self::Submitter, Self::Runner, Self::Viewer, Self::Join];
+
     /// The word used everywhere.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -33,6 +38,7 @@ impl Role {
             Self::Submitter => "submitter",
             Self::Runner => "runner",
             Self::Viewer => "viewer",
+            Self::Join => "join",
         }
     }
 }
@@ -45,17 +51,14 @@ impl fmt::Display for Role {
 
 /// Why a word is no role.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no role: admin, submitter, runner or viewer")]
+#[error("{0:?} is no role: admin, submitter, runner, viewer or join")]
 pub struct UnknownRole(String);
 
 impl FromStr for Role {
     type Err = UnknownRole;
 
     fn from_str(word: &str) -> Result<Self, UnknownRole> {
-        [Self::Admin, Self::Submitter, Self::Runner, Self::Viewer]
-            .into_iter()
-            .find(|role| role.as_str() == word)
-            .ok_or_else(|| UnknownRole(word.to_owned()))
+        Self::ALL.into_iter().find(|role| role.as_str() == word).ok_or_else(|| UnknownRole(word.to_owned()))
     }
 }
 
@@ -102,9 +105,23 @@ impl TryFrom<String> for TokenName {
             0 => refuse("a token must have a name"),
             129.. => refuse("a token's name has at most 128 bytes"),
             _ if text.chars().any(char::is_control) => refuse("a token's name must not contain control characters"),
+            _ if text.chars().any(berth_domain::is_misleading) => {
+                refuse("a token's name must not contain characters that change the direction of text or end a line")
+            }
             _ if text.trim() != text => refuse("a token's name must not begin or end with white space"),
             _ => Ok(Self(text)),
         }
+    }
+}
+
+impl TokenName {
+    /// Names the token that a runner gets when it joins.
+    #[must_use]
+    pub fn of_runner(runner: &RunnerId) -> Self {
+        // A long id is cut, so that there is room for these words, and for a number if the name is taken.
+        let mut text = format!("joined {runner}");
+        text.truncate((0..=112).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0));
+        Self(text.trim_end().to_owned())
     }
 }
 
@@ -136,23 +153,88 @@ pub struct TokenRequest {
     pub name: TokenName,
     /// What its bearer may do.
     pub role: Role,
-    /// For which runner; for the role `runner`, and only for it.
+    /// The runner that it is for: needed with the role `runner`; with the role `join` the only runner that may join
+    /// with it, also if that runner is known already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::RunnerId>)]
     pub runner_id: Option<RunnerId>,
+    /// What the runner may be; with the roles `runner` and `join`. Left out: in the pool `default`, without labels, on a
+    /// machine of its own, at the address from which it connects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant: Option<RunnerGrant>,
+    /// The tenant whose work its bearer submits; with the role `submitter`. Tokens of one tenant see and end each other's
+    /// work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::TenantName>)]
+    pub tenant: Option<TenantName>,
+    /// How much its bearer may have at once; with the role `submitter`. What is left out is as configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<SubmitterLimits>,
+    /// How often it may be used; with the role `join`. Once, unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub uses: Option<u32>,
+    /// For how long it is worth anything. Left out: a join token for an hour, any other until it is revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in: Option<TimeSpan>,
 }
 
 impl TokenRequest {
-    /// A runner's token is for one runner; other tokens are for none.
-    pub fn validate(&self) -> Result<(), Invalid> {
-        match (self.role, &self.runner_id) {
-            (Role::Runner, None) => Err(Invalid::new("runner_id", "a token of role runner names its runner")),
-            (Role::Admin | Role::Submitter | Role::Viewer, Some(_)) => {
-                Err(Invalid::new("runner_id", "only a token of role runner names a runner"))
-            }
-            (Role::Runner, Some(_)) | (Role::Admin | Role::Submitter | Role::Viewer, None) => Ok(()),
-        }
+    /// Makes a request for a token that grants nothing beside its role.
+    #[must_use]
+    pub const fn new(name: TokenName, role: Role) -> Self {
+        Self { name, role, runner_id: None, grant: None, tenant: None, limits: None, uses: None, expires_in: None }
     }
+
+    /// Refuses what does not go with the role.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        let refuse = |field: &str, why: &str| Err(Invalid::new(field, why));
+        let is_of_runner = matches!(self.role, Role::Runner | Role::Join);
+        if self.role == Role::Runner && self.runner_id.is_none() {
+            return refuse("runner_id", "a token of role runner names its runner");
+        }
+        if !is_of_runner && self.runner_id.is_some() {
+            return refuse("runner_id", "only a token of role runner or join names a runner");
+        }
+        if !is_of_runner && self.grant.is_some() {
+            return refuse("grant", "only a token of role runner or join grants what a runner may be");
+        }
+        if self.role != Role::Submitter && self.tenant.is_some() {
+            return refuse("tenant", "only a token of role submitter has a tenant");
+        }
+        if self.role != Role::Submitter && self.limits.is_some() {
+            return refuse("limits", "only a token of role submitter has limits");
+        }
+        match (self.role, self.uses) {
+            (Role::Join, Some(0)) => return refuse("uses", "a join token is used at least once"),
+            (Role::Join, _) | (_, None) => {}
+            (_, Some(_)) => return refuse("uses", "only a token of role join counts its uses"),
+        }
+        if self.expires_in.is_some_and(|span| span.0.millis() == 0) {
+            return refuse("expires_in", "a token must be worth something for a while");
+        }
+        Ok(())
+    }
+}
+
+/// How much a submitter may have at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SubmitterLimits {
+    /// Workloads that wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queued: Option<u32>,
+    /// Workloads that have a slot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running: Option<u32>,
+    /// The highest priority that it may ask for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Priority>)]
+    pub priority: Option<Priority>,
+    /// The arguments of one job, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Bytes>)]
+    pub job_args_bytes: Option<Bytes>,
 }
 
 /// A token that exists, without its secret.
@@ -168,8 +250,24 @@ pub struct Token {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::RunnerId>)]
     pub runner_id: Option<RunnerId>,
-    /// When it was made.
+    /// What the runner may be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant: Option<RunnerGrant>,
+    /// The tenant whose work its bearer submits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::TenantName>)]
+    pub tenant: Option<TenantName>,
+    /// How much its bearer may have at once, where that differs from what is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<SubmitterLimits>,
+    /// How often it may still be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uses_left: Option<u32>,
+    /// When it was made, or last rotated.
     pub created: Time,
+    /// When it is worth nothing any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Time>,
     /// When it was last used.
     #[serde(default)]
     pub last_used: Option<Time>,

@@ -3,13 +3,13 @@
 use std::num::NonZeroU32;
 
 use berth_domain::{
-    Arg, Attempt, DeviceUuid, Endpoint, IdempotencyKey, JobSpec, ModelName, Priority, Revision, RunnerId, SlotId,
-    Submission, TenantName, WorkloadEnd, WorkloadId, WorkloadKind,
+    Arg, Attempt, DeviceUuid, Endpoint, IdempotencyKey, InlineSecret, JobSpec, ModelName, Priority, Revision, RunnerId,
+    SlotId, Submission, TenantName, WorkloadEnd, WorkloadId, WorkloadKind,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::{Invalid, Reason, Time, TimeSpan, schema};
+use crate::{Invalid, PastAttempt, Reason, Time, TimeSpan, schema};
 
 /// A workload to be run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -78,6 +78,9 @@ impl SubmitRequest {
         if job.args.len() > Self::MOST_ARGS {
             return Err(Invalid::new("job.args", format!("at most {} arguments", Self::MOST_ARGS)));
         }
+        if let Some(secret) = InlineSecret::find(&job.args) {
+            return Err(Invalid::new("job.args", secret.to_string()));
+        }
         if job.max_run.is_some_and(|span| span.0.millis() == 0) {
             return Err(Invalid::new("job.max_run", "a job must run for more than 0 ms"));
         }
@@ -86,6 +89,8 @@ impl SubmitRequest {
             kind,
             priority: self.priority.unwrap_or_default(),
             tenant: self.tenant,
+            // The server knows who asks; a request does not say it.
+            owner: None,
             ttl: self.ttl.map(|ttl| ttl.0),
             queue_timeout: self.queue_timeout.map(|timeout| timeout.0),
             job: JobSpec {
@@ -184,6 +189,9 @@ pub struct Workload {
     #[serde(default)]
     #[schema(value_type = Option<schema::TenantName>)]
     pub tenant: Option<TenantName>,
+    /// Whose work it is: `token:` and the id of the token that submitted it, or `tenant:` and the tenant of that token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// Where it stands in the queue, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
@@ -191,7 +199,7 @@ pub struct Workload {
     /// Its slot, once it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<WorkloadSlot>,
-    /// Why it waits, came back to the queue, or ended.
+    /// Why it waits or ended. For one that has a slot, why its attempt before ended: `reason.attempt` says which.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
     /// When it was submitted.
@@ -206,6 +214,9 @@ pub struct Workload {
     /// Its runner was lost and it was started again: both copies may have run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_run_twice: bool,
+    /// The last attempts that are over, oldest first: where each was, how its program ended and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<PastAttempt>,
 }
 
 /// The slot of a workload.

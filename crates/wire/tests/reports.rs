@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use berth_domain::{
-    Bytes, DesiredAction, DeviceUuid, Evidence, FailureReason, GpuHealth, ReasonText, ReportedState, RunnerId,
-    RunnerReport, RuntimeKind, RuntimeName, Sequence, SlotEnd, WorkloadKind,
+    Bytes, DesiredAction, DeviceUuid, Evidence, ExitStatus, FailureReason, GpuHealth, ReasonText, ReportedState,
+    RunnerId, RunnerReport, RuntimeKind, RuntimeName, Sequence, SlotEnd, WorkloadKind,
 };
 use berth_wire::body::read;
 use berth_wire::{Desired, Invalid, PROTOCOL, ReportRequest};
@@ -180,6 +180,24 @@ fn a_report_survives_the_way_out_and_in() {
         assert_eq!(body["protocol"], PROTOCOL, "every report says which protocol it is in");
         assert_eq!(taken(&body).unwrap(), report);
     }
+    for exit in [ExitStatus::Code(-1), ExitStatus::Signal(9)] {
+        report.slots[0].exit = Some(exit);
+        let body = serde_json::to_value(ReportRequest::from(report.clone())).unwrap();
+        assert_eq!(taken(&body).unwrap(), report);
+    }
+}
+
+#[test]
+fn how_a_program_ended_is_told_apart_or_by_the_exit_code_of_a_job() {
+    let exit = |fields: Value| taken(&slot(&fields)).unwrap().slots[0].exit_status();
+    let failed = |exit: Value| json!({"state": "failed", "reason": "crashed", "exit": exit});
+    assert_eq!(exit(failed(json!({"code": 3}))), Some(ExitStatus::Code(3)));
+    assert_eq!(exit(failed(json!({"signal": 9, "core": true}))), Some(ExitStatus::Signal(9)));
+    assert_eq!(exit(failed(json!({}))), None);
+    assert_eq!(exit(json!({"state": "failed"})), None);
+    assert_eq!(exit(json!({"state": "exited", "exit_code": 4})), Some(ExitStatus::Code(4)));
+    assert_eq!(exit(json!({"state": "gone", "exit_code": 4})), Some(ExitStatus::Code(4)));
+    assert_eq!(exit(json!({"state": "gone"})), None);
 }
 
 #[test]

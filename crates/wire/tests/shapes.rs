@@ -120,7 +120,9 @@ fn judgement() -> wire::Judgement {
         gpu_counts: vec![wire::CountTried {
             count: GpuCount::new(1),
             needed_bytes: Bytes::gib(40),
+            whole: false,
             verdict: "no_room".to_owned(),
+            text: None,
         }],
         devices: vec![wire::DeviceRow {
             uuid: device(),
@@ -129,12 +131,14 @@ fn judgement() -> wire::Judgement {
             before: balance(),
             after: None,
             needed_bytes: Bytes::gib(40),
+            whole: false,
             verdict: "short".to_owned(),
             missing_bytes: Some(Bytes::gib(20)),
             claims: vec![],
         }],
         evictions: vec![],
         counts: [("gpu_memory".to_owned(), 1)].into(),
+        lacks: vec![],
         runners: 1,
         examined: 1,
         help: vec!["slot 7 qwen3:8b ends and gives back 60 GiB".to_owned()],
@@ -165,14 +169,39 @@ fn a_workload_as_gateways_read_it() {
         attempt: berth_domain::Attempt::new(1),
         priority: berth_domain::Priority::new(0),
         tenant: None,
+        owner: None,
         position: Some(2),
         slot: None,
         reason: Some(wire::Reason::new("full_now", "too little GPU memory is free now")),
         created: time(0),
         revision: Revision::new(18),
         reserved_gpus: vec![],
+        attempts: vec![],
     };
     insta::assert_snapshot!("workload", shown(&workload));
+    let reason = wire::Reason::new("crashed", "its slot failed: it ended by itself, signal 11 (SIGSEGV)");
+    let attempt = wire::PastAttempt {
+        attempt: berth_domain::Attempt::new(1),
+        slot_id: slot_id(),
+        generation: Generation::new(1),
+        runner_id: runner(),
+        began: time(1),
+        ran: Some(time(2)),
+        ended: time(5),
+        reason: reason.clone(),
+        exit: Some(berth_domain::ExitStatus::Signal(11).into()),
+        last_lines: vec!["loading".to_owned(), "assertion failed".to_owned()],
+        hint: Some("look at the last lines".to_owned()),
+    };
+    let running = wire::Workload {
+        state: wire::WorkloadState::Running,
+        attempt: berth_domain::Attempt::new(2),
+        position: None,
+        reason: Some(reason.of_attempt(berth_domain::Attempt::new(1))),
+        attempts: vec![attempt],
+        ..workload
+    };
+    insta::assert_snapshot!("workload_after_a_failure", shown(&running));
 }
 
 #[test]
@@ -189,6 +218,11 @@ fn a_new_token_hides_its_secret_from_logs() {
         name: "gateway".parse().unwrap(),
         role: wire::Role::Submitter,
         runner_id: None,
+        grant: None,
+        tenant: None,
+        limits: None,
+        uses_left: None,
+        expires: None,
         created: time(0),
         last_used: None,
     };

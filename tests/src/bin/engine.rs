@@ -17,6 +17,7 @@
 //! | `--daemonise` | leaves parent, group and session behind, twice, and lives on |
 //! | `--forks` | is somebody else every few milliseconds, each the child of the one before |
 //! | `--use BYTES` | uses so much of each GPU, whatever it was given |
+//! | anything else | says that it does not know it, ends with code 2 |
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -114,7 +115,10 @@ fn told() -> Told {
             "--child" => told.child = true,
             "--daemonise" => told.daemonise = true,
             "--forks" => told.forks = true,
-            other => panic!("what is {other}?"),
+            other => {
+                eprintln!("error: unexpected argument '{other}' found");
+                exit(2);
+            }
         }
     }
     told

@@ -99,6 +99,14 @@ impl Plan {
         self
     }
 
+    /// With a line of its own in the runtime that was added last.
+    #[must_use]
+    pub fn runtime_line(mut self, line: &str) -> Self {
+        assert!(!self.runtimes.is_empty(), "no runtime was added");
+        self.runtimes += &format!("{line}\n");
+        self
+    }
+
     /// Through a program that ends by becoming the agent (`exec`), so that the pid stays.
     #[must_use]
     pub fn through(self, wrapper: &[&str]) -> Self {
@@ -170,7 +178,7 @@ impl Plan {
             "[agent]\n{}\n[inventory]\n{}\n\
              [runtime.engine]\n{command}\n{env}\nendpoint = \"http://{{address}}:{{port}}\"\n\
              ready = {{ path = \"/health\", every = \"50ms\", deadline = \"1500ms\" }}\n{live}\
-             [runtime.job]\n{command}\n{env}\nkind = \"job\"\n\
+             [runtime.job]\n{command}\n{env}\nkind = \"job\"\nallow = [\"*\"]\n\
              [runtime.broken]\ncommand = [\"{}\"]\n{env}\n{}",
             merged(&usual, &self.agent),
             merged(&inventory, &self.inventory),

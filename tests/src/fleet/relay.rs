@@ -86,6 +86,12 @@ impl Relay {
         eventually("the agent polls", || (self.heard().polls > 0).then_some(()));
     }
 
+    /// Whether a poll of the agent waits for its answer now.
+    #[must_use]
+    pub fn is_polled(&self) -> bool {
+        self.heard().polls > 0
+    }
+
     /// Waits until the agent was handed an answer that says this, whether or not it has read it.
     pub fn until_handed(&self, text: &str) {
         eventually("the agent was handed the answer", || self.last_with(text).map(drop));

@@ -104,6 +104,7 @@ pub struct Reference {
     /// The catalogue.
     pub models: BTreeMap<ModelName, Model>,
     forgotten: BTreeSet<RunnerId>,
+    booted: BTreeSet<RunnerId>,
     submitted: u64,
 }
 
@@ -123,7 +124,10 @@ impl Reference {
                 self.machines.insert(runner.clone(), machine.clone());
                 self.forgotten.remove(runner);
             }
-            Event::MachineBooted { machine, .. } => self.boot(machine),
+            Event::RunnerBooted { runner, .. } => self.boot(runner),
+            Event::RunnerMoved { runner, machine } => {
+                self.machines.insert(runner.clone(), machine.clone());
+            }
             Event::RunnerDescribed { runner, traits } => {
                 self.traits.insert(runner.clone(), traits.clone());
             }
@@ -194,11 +198,12 @@ impl Reference {
         Ok(())
     }
 
-    /// Nobody uses anything on a machine that has just started.
-    fn boot(&mut self, machine: &MachineId) {
-        let machines = &self.machines;
-        let here = |device: &&mut Device| device.seats.keys().any(|runner| machines.get(runner) == Some(machine));
-        self.devices.values_mut().filter(here).for_each(|device| device.foreign = Bytes::ZERO);
+    /// Nobody else uses anything on the GPUs of a runner whose machine has just started. Its first report is no boot.
+    fn boot(&mut self, runner: &RunnerId) {
+        if !self.booted.insert(runner.clone()) {
+            let here = |device: &&mut Device| device.seats.contains_key(runner);
+            self.devices.values_mut().filter(here).for_each(|device| device.foreign = Bytes::ZERO);
+        }
     }
 
     /// A device without a seat and without claims is no more, and so is a forgotten runner without slots.
@@ -217,6 +222,7 @@ impl Reference {
             .collect();
         for runner in empty {
             self.forgotten.remove(&runner);
+            self.booted.remove(&runner);
             let machine = self.machines.remove(&runner);
             self.traits.remove(&runner);
             let left = machine.filter(|machine| !self.machines.values().any(|other| other == machine));

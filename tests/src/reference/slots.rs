@@ -52,6 +52,14 @@ impl Reference {
                     (row.phase, row.generation, row.ready_since) = (Phase::Held, *generation, None);
                 });
             }
+            Event::SlotOvertaken { slot, generation } => {
+                let later = self.slot(*slot).is_some_and(|row| row.generation < *generation);
+                ensure!("lives of slots", later, "{event:?}: not a later generation");
+                self.slot(*slot).into_iter().for_each(|row| row.generation = *generation);
+                if self.slot(*slot).is_some_and(|row| row.state != Stopping) {
+                    self.turn(event, *slot, &[Starting, Ready, Draining, Failed, Unknown], Unknown)?;
+                }
+            }
             Event::SlotReleased { slot, .. } => self.release(event, &(*slot, None), false)?,
             Event::PromiseWithdrawn { slot } => self.release(event, &(*slot, None), true)?,
             Event::PromiseKept { slot, granted } => {

@@ -106,6 +106,12 @@ impl Api {
         Self { token: Some(token.to_owned()), ..self.clone() }
     }
 
+    /// The same client without the connections that it has open.
+    #[must_use]
+    pub fn on_new_connections(&self) -> Self {
+        Self { agent: Agent::new_with_config(self.agent.config().clone()), ..self.clone() }
+    }
+
     /// Where the server is: `http://127.0.0.1:41234`.
     #[must_use]
     pub fn base(&self) -> String {
@@ -207,7 +213,14 @@ impl Api {
         if let Some(runner) = runner {
             body["runner_id"] = json!(runner);
         }
-        let made = self.post("/api/v1/tokens", &body).is(201);
+        self.token_with(&body)
+    }
+
+    /// Makes a token as the body says, and returns its secret.
+    #[track_caller]
+    #[must_use]
+    pub fn token_with(&self, body: &Value) -> String {
+        let made = self.post("/api/v1/tokens", body).is(201);
         made.body["token"].as_str().expect("a secret").to_owned()
     }
 }

@@ -17,13 +17,18 @@ fn string(text: &str) -> Vec<u8> {
 
 /// Writes a llama model of eight layers with so many bytes of weights on the GPU, trained for 8192 tokens.
 pub fn write_gguf(folder: &Path, name: &str, weights: u64) -> PathBuf {
+    write_gguf_with_heads(folder, name, weights, 128)
+}
+
+/// The same with heads of this length.
+pub fn write_gguf_with_heads(folder: &Path, name: &str, weights: u64, length: u32) -> PathBuf {
     let numbers = [
         ("block_count", LAYERS),
         ("embedding_length", 1024),
         ("attention.head_count", 8),
         ("attention.head_count_kv", 8),
-        ("attention.key_length", 128),
-        ("attention.value_length", 128),
+        ("attention.key_length", length),
+        ("attention.value_length", length),
         ("feed_forward_length", 4096),
         ("context_length", 8192),
     ];

@@ -8,6 +8,9 @@
 //! | `binary` | where the `berth` program is |
 //! | [`Server`] | one process on one data directory: started, killed, terminated, started again |
 //! | [`Api`] | a client: status, headers and JSON, whatever they are |
+//! | [`cli`] | the command line, as a person uses it |
+//! | [`Http2`] | HTTP/2 frame by frame |
+//! | [`connect_tls`] | the same, encrypted |
 //! | [`Raw`] | a connection without a client: bytes as a test likes them |
 //! | [`FakeAgent`] | the other end of the runner protocol, scripted by a test |
 //! | [`Runner`] | a real agent, whose slots run a shell script |
@@ -24,25 +27,31 @@
 mod agent;
 mod api;
 mod binary;
+mod cli;
 mod gguf;
+mod http2;
 pub mod ledgers;
 mod obeying;
 mod raw;
 mod runner;
 mod server;
 mod sse;
+mod tls;
 
 use std::time::{Duration, Instant};
 
 pub use agent::{FakeAgent, Held};
 pub use api::{Api, Ask, Reply};
 pub use binary::berth;
-pub use gguf::write_gguf;
+pub use cli::{Printed, cli};
+pub use gguf::{write_gguf, write_gguf_with_heads};
+pub use http2::{Frame, Http2};
 pub use obeying::Obeying;
 pub use raw::Raw;
 pub use runner::{Runner, RunnerOptions};
 pub use server::{Options, Refused, Server};
 pub use sse::{Events, StreamedEvent};
+pub use tls::{CertificateFiles, connect_tls};
 
 /// How long a test waits for something that must happen.
 pub const PATIENCE: Duration = Duration::from_secs(20);

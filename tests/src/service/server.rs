@@ -18,9 +18,11 @@ use super::{Api, PATIENCE, berth, within};
 pub struct Options {
     listen: String,
     data_dir: PathBuf,
+    config: Option<PathBuf>,
     set: Vec<String>,
     wrapper: Vec<OsString>,
     certificate: Option<String>,
+    makes_token: bool,
     /// Kept for as long as anybody may start on it.
     _own: Option<Arc<TempDir>>,
 }
@@ -30,7 +32,8 @@ impl Default for Options {
         let own = tempfile::tempdir().expect("a temporary directory");
         let data_dir = own.path().join("data");
         let listen = "127.0.0.1:0".to_owned();
-        Self { listen, data_dir, set: Vec::new(), wrapper: Vec::new(), certificate: None, _own: Some(Arc::new(own)) }
+        let (set, wrapper, _own) = (Vec::new(), Vec::new(), Some(Arc::new(own)));
+        Self { listen, data_dir, config: None, set, wrapper, certificate: None, makes_token: false, _own }
     }
 }
 
@@ -52,6 +55,19 @@ impl Options {
     pub fn set(mut self, settings: &[&str]) -> Self {
         self.set.extend(settings.iter().map(|&setting| setting.to_owned()));
         self
+    }
+
+    /// With this configuration file. The server may be told to read it again.
+    #[must_use]
+    pub fn config(self, file: &Path) -> Self {
+        Self { config: Some(file.to_owned()), ..self }
+    }
+
+    /// As it comes: the first start makes an admin's token. Other servers of tests are open, for most tests are about
+    /// something else.
+    #[must_use]
+    pub fn making_a_token(self) -> Self {
+        Self { makes_token: true, ..self }
     }
 
     /// Through a program that ends by becoming the server (`exec`), so that the pid stays.
@@ -87,6 +103,12 @@ impl Options {
         let mut words = self.wrapper.iter().cloned().chain([berth().into()]);
         let mut command = Command::new(words.next().expect("a program"));
         command.args(words).args(["serve", "--listen", &self.listen, "--data-dir"]).arg(&self.data_dir);
+        if let Some(file) = &self.config {
+            command.arg("--config").arg(file);
+        }
+        if !self.makes_token {
+            command.arg("--anyone-on-this-machine-is-admin");
+        }
         for setting in &self.set {
             command.args(["--set", setting]);
         }

@@ -146,7 +146,7 @@ fn a_job_that_ends_on_a_full_disk_has_succeeded() {
     disk.fill();
     stage.fleet.model(&Model::new("chat", 30));
     let chat = stage.fleet.lease("chat");
-    eventually("it says why", || stage.agent.log().contains("cannot be put on record").then_some(()));
+    eventually("it says why", || stage.agent.log().contains("nothing is started until there is room").then_some(()));
     stage.fleet.until_heard_again(&stage.agent);
     assert_eq!(stage.machine.diary().iter().filter(|entry| entry.what == "start").count(), 1);
     fs::remove_file(disk.path().join("ballast")).unwrap();

@@ -36,6 +36,25 @@ fn n9_a_program_that_cannot_be_run() {
     let ended = fails(&fleet, &machine, &Model::new("bad", 20).with("runtime", json!("broken")));
     assert_eq!(ended["attempt"], 2, "{ended}");
     assert_eq!(ended["reason"]["code"], "bad_binary", "{ended}");
+    assert!(last_line(&ended).contains("no-program"), "it names the program: {ended}");
+    assert!(ended["attempts"][1]["exit"].is_null(), "a program that never ran did not exit: {ended}");
+}
+
+/// The last line that the last attempt wrote.
+fn last_line(ended: &Value) -> String {
+    let lines = ended["attempts"].as_array().and_then(|attempts| attempts.last()?["last_lines"].as_array());
+    lines.and_then(|lines| lines.last()?.as_str()).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn n9_an_argument_that_is_the_agents_to_state() {
+    let fleet = fleet();
+    let machine = Machine::new(&[80]);
+    let agent = machine.agent(&fleet);
+    let ended = fails(&fleet, &machine, &Model::new("bad", 20).args(&["--port", "1"]));
+    assert!(last_line(&ended).starts_with("berth: not started: the argument --port"), "{ended}");
+    assert!(agent.log().contains("not started"), "the agent's own log says it, too");
+    assert!(machine.diary().is_empty(), "nothing was started");
 }
 
 #[test]

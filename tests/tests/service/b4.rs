@@ -15,8 +15,9 @@ enum Access {
     Submit,
     Operate,
     OwnRunner,
+    Join,
 }
-use Access::{Operate, OwnRunner, Public, Read, Submit};
+use Access::{Join, Operate, OwnRunner, Public, Read, Submit};
 
 /// Every operation, and who may.
 const ROUTES: &[(&str, Access)] = &[
@@ -29,6 +30,7 @@ const ROUTES: &[(&str, Access)] = &[
     ("GET /api/v1/workloads/{id}", Read),
     ("DELETE /api/v1/workloads/{id}", Submit),
     ("GET /api/v1/workloads/{id}/explain", Read),
+    ("GET /api/v1/workloads/{id}/logs", Read),
     ("POST /api/v1/workloads/{id}/heartbeat", Submit),
     ("POST /api/v1/workloads/{id}/complete", Submit),
     ("GET /api/v1/models", Read),
@@ -47,6 +49,9 @@ const ROUTES: &[(&str, Access)] = &[
     ("PUT /api/v1/runners/{id}/report", OwnRunner),
     ("GET /api/v1/runners/{id}/desired", OwnRunner),
     ("POST /api/v1/runners/{id}/requests/{request_id}", OwnRunner),
+    ("POST /api/v1/runners/{id}/token", OwnRunner),
+    ("POST /api/v1/join", Join),
+    ("POST /api/v1/machines/judge", Operate),
     ("POST /api/v1/devices/{uuid}/cordon", Operate),
     ("POST /api/v1/devices/{uuid}/uncordon", Operate),
     ("GET /api/v1/scheduler/slots", Read),
@@ -62,7 +67,11 @@ const ROUTES: &[(&str, Access)] = &[
     ("GET /api/v1/tokens", Operate),
     ("POST /api/v1/tokens", Operate),
     ("DELETE /api/v1/tokens/{id}", Operate),
+    ("POST /api/v1/tokens/{id}/rotate", Operate),
     ("GET /api/v1/audit", Operate),
+    ("GET /api/v1/backup", Operate),
+    ("GET /api/v1/history", Read),
+    ("POST /api/v1/history/continue", Operate),
     ("GET /api/v1/log-level", Operate),
     ("PUT /api/v1/log-level", Operate),
 ];
@@ -86,6 +95,7 @@ fn house() -> (Server, Vec<Visitor>) {
     let viewer = bearer("screen", "viewer", None);
     let own = bearer("box", "runner", Some("box"));
     let other = bearer("other", "runner", Some("other"));
+    let newcomer = bearer("newcomer", "join", None);
     let wrong = open.with_token(&format!("berth_{}_{}", "0".repeat(32), "0".repeat(64)));
     let visitor = |name, api: &Api, may, known| Visitor { name, api: api.clone(), may, known };
     let visitors = vec![
@@ -95,6 +105,7 @@ fn house() -> (Server, Vec<Visitor>) {
         visitor("a submitter", &submitter, &[Public, Read, Submit], true),
         visitor("another runner", &other, &[Public], true),
         visitor("the runner itself", &own, &[Public, OwnRunner], true),
+        visitor("a machine that joins", &newcomer, &[Public, Join], true),
         visitor("an admin", &admin, &[Public, Read, Submit, Operate], true),
     ];
     (server, visitors)

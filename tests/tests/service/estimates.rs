@@ -4,7 +4,7 @@
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use berth_tests::service::{Api, FakeAgent, GIB, Options, Reply, Server, write_gguf};
+use berth_tests::service::{Api, FakeAgent, GIB, Options, Reply, Server, write_gguf, write_gguf_with_heads};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -39,8 +39,7 @@ fn p3_an_estimate_of_74_is_charged_where_42_was_said() {
     let mut agent = FakeAgent::new(&api, "box", &[80 * GIB, 80 * GIB]).registered();
     let file = write_gguf(models.path(), "large.gguf", 70 * GIB);
     let memory = of_74(&api, &file);
-    let model =
-        |memory: Value| json!({ "runtime": "llama-server", "placement": "pack", "gpu_counts": [1], "memory": memory });
+    let model = |memory: Value| json!({ "runtime": "llama-server", "placement": "pack", "gpu_counts": [1], "memory": memory, "args": ["-m", file] });
     let _ = put(&api, "with-a-file", &model(json!("42GiB"))).is(201);
     let now = put(&api, "with-a-file", &model(memory)).is(200).body;
     assert_eq!(now["revision"], 2);
@@ -89,6 +88,27 @@ fn p3_a_stated_number_wins_unless_the_model_says_otherwise_and_the_difference_is
 }
 
 #[test]
+fn a_cache_that_the_engine_refuses_is_refused_when_the_model_is_applied() {
+    let (server, models) = server();
+    let api = server.api();
+    let file = write_gguf_with_heads(models.path(), "m.gguf", 8 * GIB, 80);
+    let model = |memory: Value, args: Value| json!({ "runtime": "llama-server", "memory": memory, "args": args });
+    for (memory, args) in [
+        (json!({ "file": file, "kv_type": "q8_0" }), json!([])),
+        (json!({ "file": file, "kv_type": "q4_0/f16" }), json!([])),
+        (json!({ "file": file }), json!(["-ctk", "q8_0", "-fa", "on"])),
+        (json!({ "file": file }), json!(["--cache-type-v", "q8_0", "--flash-attn", "on"])),
+    ] {
+        let refused = put(&api, "m", &model(memory, args.clone())).is(422);
+        assert_eq!((refused.code(), &refused.body["field"]), ("invalid_field", &json!("memory")), "{args}");
+        let why = refused.body["detail"].as_str().unwrap();
+        assert!(why.contains("blocks of 32") && why.contains("80") && why.contains("choose f16"), "{why}");
+    }
+    assert_eq!(api.get("/api/v1/models/m").is(404).code(), "unknown_model");
+    let _ = put(&api, "m", &model(json!({ "file": file, "kv_type": "f16" }), json!([]))).is(201);
+}
+
+#[test]
 fn an_estimate_survives_the_server_and_needs_no_file_then() {
     let (mut server, models) = server();
     let api = server.api();
@@ -118,6 +138,9 @@ fn arguments_are_completed_re_estimated_or_refused() {
         completed["args"],
         json!(["-m", "m.gguf", "--ctx-size", "4096", "--parallel", "1", "--flash-attn", "on"])
     );
+    let named = put(&api, "e", &model(json!({ "file": file, "context": 4096 }), json!([]))).is(201).body;
+    let words: Vec<&str> = named["args"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert_eq!(words[words.len() - 2..], ["--model", file.to_str().unwrap()], "the file that was estimated is loaded");
     let kv = |model: &Value| model["estimate"]["counts"][0]["gpus"][0]["kv_bytes"].as_u64().unwrap();
     let said =
         put(&api, "b", &model(json!({ "file": file }), json!(["-c", "8192", "-np", "2", "-ctk", "q8_0"]))).is(201).body;

@@ -1,19 +1,37 @@
 //! The service end to end: the real program, real HTTP, real files and signals, by the letters of the cases.
 
+mod arguments;
+mod audit;
 mod b;
 mod b4;
 mod c;
+mod commands;
 mod estimates;
 mod events;
+mod evil;
+mod explanations;
+mod failures;
+mod first_token;
+mod headers;
+mod history;
 mod limits;
 mod listings;
+mod log_levels;
 mod logs;
 mod n;
 mod o;
 mod observed;
+mod offers;
+mod ownership;
+mod private;
 mod q;
+mod reload;
+mod revocation;
 mod s1;
 mod s2;
 mod stop;
+mod strangers;
+mod subjects;
 mod tls;
 mod waits;
+mod workload_logs;

@@ -155,7 +155,7 @@ fn lines<'a>(log: &'a str, about: &str) -> Vec<&'a str> {
 
 #[test]
 fn o4_the_log_tells_the_story_of_a_workload_in_order() {
-    let server = Server::start();
+    let server = Server::with(&["log.filter=debug"]);
     let api = server.api();
     let mut agent = FakeAgent::new(&api, "box", &[80 * GIB, 80 * GIB]).registered();
     api.model("big", json!({ "memory": "60GiB", "max_replicas": 1 }));
@@ -164,19 +164,27 @@ fn o4_the_log_tells_the_story_of_a_workload_in_order() {
     let story = api.lease("big").is(201).id();
     let _ = api.complete(&first, 1).is(200);
     let _ = api.complete(&story, 1).is(200);
-    let log = eventually("its end is in the log", || {
+    let job = api.job("big").is(201).id();
+    let log = eventually("all of it is in the log", || {
         let log = server.log();
-        lines(&log, &story).iter().any(|line| line.contains("succeeded")).then_some(log)
+        let has = |id: &str, what: &str| lines(&log, id).iter().any(|line| line.contains(what));
+        (has(&story, "succeeded") && has(&job, "outcome=\"")).then_some(log)
     });
     let told = lines(&log, &story);
     let at = |what: &str| {
         told.iter().position(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what} in {told:#?}"))
     };
     assert!(at("replica_limit") < at("reused") && at("reused") < at("succeeded"), "{told:#?}");
-    let decisions = lines(&log, "berth::decision");
-    assert_eq!(decisions.len(), 3, "one line for each decision: {decisions:#?}");
-    assert!(decisions.iter().all(|line| line.contains(" INFO ")), "{decisions:#?}");
-    assert!(lines(&log, "GPU-box-1").iter().all(|line| !line.contains("capacity=")), "rows are for those who debug");
+    // One line at info for each decision that gives work a slot, and for each about a job.
+    let decisions: Vec<&str> =
+        lines(&log, "berth::decision").into_iter().filter(|line| line.contains("outcome=")).collect();
+    assert_eq!(decisions.len(), 4, "one line for each decision: {decisions:#?}");
+    for line in &decisions {
+        let level = if line.contains("replica_limit") { " DEBUG " } else { "  INFO " };
+        assert!(line.contains(level), "{line}");
+    }
+    let rows: Vec<&str> = log.lines().filter(|line| line.contains("capacity=")).collect();
+    assert!(!rows.is_empty() && rows.iter().all(|line| line.contains(" DEBUG ")), "rows are for those who debug");
 }
 
 #[test]

@@ -119,6 +119,7 @@ fn q3_one_key_is_one_workload() {
     let admin = api.with_token(&api.token("ops", "admin", None));
     let one = admin.with_token(&admin.token("one", "submitter", None));
     let two = admin.with_token(&admin.token("two", "submitter", None));
+    let body = json!({ "model": body["model"] });
     let (first, second) = (submit(&one, "mine", &body).is(201), submit(&two, "mine", &body).is(201));
     assert_ne!(first.id(), second.id(), "a key belongs to whoever used it");
 }

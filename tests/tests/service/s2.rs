@@ -104,11 +104,21 @@ fn s3_a_newer_format_is_refused() {
     std::fs::write(&file, &newer).unwrap();
     let refused = server.try_restart().unwrap_err();
     assert!(!refused.status.success());
-    assert!(refused.log.contains("format 4") && refused.log.contains("upgrade"), "{}", refused.log);
+    assert!(
+        refused.log.contains(&format!("format {}", berth_store::FORMAT + 1)) && refused.log.contains("upgrade"),
+        "{}",
+        refused.log
+    );
     assert_eq!(std::fs::read(&file).unwrap(), newer);
     std::fs::write(&file, &whole).unwrap();
     server.restart();
     assert_eq!(ids(&server.api()).len(), submitted.len());
+}
+
+/// So many kilobytes of arguments that any job may pass.
+fn large_arguments(count: usize) -> Vec<String> {
+    let text = "x".repeat(1000);
+    (0..count).map(|number| if number % 2 == 0 { "--response-role".to_owned() } else { text.repeat(2) }).collect()
 }
 
 /// Submits jobs until there is no room left for even the smallest. Returns those that were acknowledged, and the last
@@ -118,7 +128,7 @@ fn submit_until_full(api: &Api) -> (Vec<String>, Reply) {
     let mut refused = None;
     // Large ones first, so that it does not take long.
     for arguments in [100, 10, 0] {
-        let args = vec!["x".repeat(1000); arguments];
+        let args = large_arguments(arguments);
         let body = json!({ "model": "chat", "kind": "job", "job": { "args": args } });
         loop {
             let reply = api.post("/api/v1/workloads", &body);
@@ -239,7 +249,7 @@ fn s2_a_restart_on_a_full_disk_is_not_ready() {
     let mut file = std::fs::File::create(&ballast).unwrap();
     while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
     drop(file);
-    let body = json!({ "model": "chat", "kind": "job", "job": { "args": vec!["x".repeat(1000); 100] } });
+    let body = json!({ "model": "chat", "kind": "job", "job": { "args": large_arguments(100) } });
     let submit = || api.ask("POST", "/api/v1/workloads").json(&body).send().status;
     assert!((0..100).any(|_| submit() == 503), "100 x 100 KB fit into 8 MiB");
     while api.lease("chat").status == 201 {}
@@ -262,7 +272,7 @@ fn s2_more_than_was_reserved_is_refused_too_and_does_not_end_the_server() {
     let mut server = Server::with(&set);
     let api = server.api();
     api.model("chat", json!({ "memory": "80GiB" }));
-    let body = json!({ "model": "chat", "kind": "job", "job": { "args": vec!["x".repeat(1000); 900] } });
+    let body = json!({ "model": "chat", "kind": "job", "job": { "args": large_arguments(900) } });
     let replies: Vec<Option<Reply>> =
         at_once(0..24, |_| api.ask("POST", "/api/v1/workloads").json(&body).try_send().ok());
     let statuses: Vec<u16> = replies.iter().map(|reply| reply.as_ref().map_or(0, |reply| reply.status)).collect();

@@ -58,7 +58,10 @@ impl Failure {
                     (404, _) | (_, "unknown_model") => 5,
                     _ => 1,
                 },
-                ClientError::BadUrl { .. } | ClientError::BadCa { .. } | ClientError::BadToken => 2,
+                ClientError::BadUrl { .. }
+                | ClientError::BadCa { .. }
+                | ClientError::TokenOverHttp { .. }
+                | ClientError::BadToken => 2,
                 ClientError::Unreachable { .. }
                 | ClientError::Tls { .. }
                 | ClientError::Timeout { .. }

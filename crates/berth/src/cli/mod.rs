@@ -17,7 +17,7 @@ pub(crate) use failure::{Ended, Failure};
 use session::Session;
 pub(crate) use session::{Connection, Output};
 
-use commands::{admin, fleet, logs, models, scheduler, work};
+use commands::{admin, backup, fleet, history, join_token, logs, machines, models, scheduler, work};
 
 /// Said below `berth --help`.
 pub(crate) const EXIT_STATUS: &str = "Exit status:
@@ -47,6 +47,8 @@ pub(crate) enum ClientCommand {
     Models(models::Models),
     Fit(models::Fit),
     Runners(fleet::Runners),
+    #[command(subcommand)]
+    Machines(machines::Machines),
     Cordon(fleet::Cordon),
     Uncordon(fleet::Uncordon),
     Drain(fleet::Drain),
@@ -62,8 +64,12 @@ pub(crate) enum ClientCommand {
     Events(scheduler::Events),
     #[command(subcommand)]
     Token(Token),
+    #[command(subcommand)]
+    JoinToken(join_token::JoinToken),
     Audit(admin::Audit),
     LogLevel(admin::LogLevel),
+    Backup(backup::Backup),
+    History(history::History),
 }
 
 /// Runs a command and says how it ended.
@@ -71,7 +77,9 @@ pub(crate) fn run(connection: &Connection, command: ClientCommand) -> ExitCode {
     let ended = Session::open(connection).and_then(|session| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::Failed(format!("cannot start: {error}")))?;
-        runtime.block_on(dispatch(&session, command))
+        let ended = runtime.block_on(dispatch(&session, command));
+        session.warn_of_history();
+        ended
     });
     match ended {
         Ok(ended) => ended.code(),
@@ -92,6 +100,7 @@ async fn dispatch(session: &Session, command: ClientCommand) -> Result<Ended, Fa
         ClientCommand::Models(models) => models.run(session).await,
         ClientCommand::Fit(fit) => fit.run(session).await,
         ClientCommand::Runners(runners) => runners.run(session).await,
+        ClientCommand::Machines(machines) => machines.run(session).await,
         ClientCommand::Cordon(cordon) => cordon.run(session).await,
         ClientCommand::Uncordon(uncordon) => uncordon.run(session).await,
         ClientCommand::Drain(drain) => drain.run(session).await,
@@ -106,7 +115,10 @@ async fn dispatch(session: &Session, command: ClientCommand) -> Result<Ended, Fa
         ClientCommand::Demand(demand) => demand.run(session).await,
         ClientCommand::Events(events) => events.run(session).await,
         ClientCommand::Token(token) => token.run(session).await,
+        ClientCommand::JoinToken(token) => token.run(session).await,
         ClientCommand::Audit(audit) => audit.run(session).await,
         ClientCommand::LogLevel(level) => level.run(session).await,
+        ClientCommand::Backup(backup) => backup.run(session).await,
+        ClientCommand::History(history) => history.run(session).await,
     }
 }

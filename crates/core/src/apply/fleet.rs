@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use berth_domain::{
-    BootId, Bytes, ClusterId, DeviceUuid, Epoch, GpuHealth, GpuName, Incarnation, MachineId, Millicores, RunnerId,
+    Bytes, ClusterId, DeviceUuid, Epoch, EpochTag, GpuHealth, GpuName, Incarnation, MachineId, Millicores, RunnerId,
     Sequence, Timestamp,
 };
 use smallvec::SmallVec;
@@ -11,18 +11,17 @@ use smallvec::SmallVec;
 use crate::event::{RunnerTraits, Seat};
 use crate::ledger::Ledger;
 use crate::reason::WaitReason;
-use crate::state::{Admission, Device, Liveness, Machine, MissingGpu, Runner, SeatRow, State, Timer};
+use crate::state::{Admission, Device, Liveness, MissingGpu, Runner, SeatRow, State, Timer};
 use crate::table::{DeviceKey, MachineKey, RunnerKey, SlotKey};
 
 /// GPUs of a runner that are remembered though it no longer lists them.
 const MOST_MISSING: usize = 64;
-/// Boots of a machine that are remembered as over.
-const PAST_BOOTS: usize = 16;
 
 impl State {
-    pub(super) fn on_started(&mut self, cluster: ClusterId, epoch: Epoch, at: Timestamp) {
+    pub(super) fn on_started(&mut self, cluster: ClusterId, epoch: Epoch, tag: EpochTag, at: Timestamp) {
         self.cluster = Some(cluster);
         self.epoch = epoch;
+        self.begin_epoch(tag, at);
         // What only telemetry knew is heard anew.
         for slot in self.slots.keys() {
             for gpu in self.slots.get_mut(slot).map(|row| &mut row.gpus).into_iter().flatten() {
@@ -69,48 +68,6 @@ impl State {
         self.arm_reservations();
     }
 
-    pub(super) fn on_machine_booted(&mut self, id: &MachineId, boot: &BootId) {
-        let Some(key) = self.machines.key(id) else {
-            let machine = Machine {
-                id: id.clone(),
-                boot: boot.clone(),
-                past_boots: Vec::new(),
-                cpu: Ledger::new(Millicores::ZERO),
-                ram: Ledger::new(Bytes::ZERO),
-                runners: Vec::new(),
-                reserved_for: SmallVec::new(),
-                evictable_cpu: Millicores::ZERO,
-                evictable_ram: Bytes::ZERO,
-            };
-            self.machines.insert(machine);
-            return;
-        };
-        let Some(row) = self.machines.get_mut(key) else { return };
-        let before = std::mem::replace(&mut row.boot, boot.clone());
-        row.past_boots.push(before);
-        if row.past_boots.len() > PAST_BOOTS {
-            row.past_boots.remove(0);
-        }
-        // A booted machine begins with nobody on it: what was seen of its devices is from another life.
-        for runner in row.runners.clone() {
-            let devices = self.runners.get(runner).map(|row| row.devices.clone()).unwrap_or_default();
-            if let Some(row) = self.runners.get_mut(runner) {
-                row.reported = false;
-                // What a machine does not list after a boot is not in it any more.
-                row.missing.clear();
-            }
-            self.index.touch_runner(runner);
-            for device in devices {
-                if let Some(row) = self.devices.get_mut(device) {
-                    row.lower_sample = None;
-                    row.baseline = Bytes::ZERO;
-                    row.ledger.set_foreign(Bytes::ZERO);
-                }
-                self.index.touch_device(device);
-            }
-        }
-    }
-
     pub(super) fn on_host_sized(&mut self, id: &MachineId, cpu: Millicores, ram: Bytes) {
         let Some(key) = self.machines.key(id) else { return };
         let Some(row) = self.machines.get_mut(key) else { return };
@@ -129,7 +86,7 @@ impl State {
         incarnation: Incarnation,
         at: Timestamp,
     ) {
-        let Some(machine) = self.machines.key(machine) else { return };
+        let machine = self.machine_or_new(machine);
         let key = match self.runners.key(id) {
             Some(key) => key,
             None => self.add_runner(id, machine, at),
@@ -141,12 +98,8 @@ impl State {
             row.admission = Admission::Open;
         }
         self.call(id);
-        let Some(row) = self.runners.get_mut(key) else { return };
-        let moved = std::mem::replace(&mut row.machine, machine);
-        if moved != machine {
-            self.leave_machine(key, moved);
-            self.join_machine(key, machine);
-        }
+        self.move_runner(key, machine);
+        self.link_bars(machine);
         self.index.touch_runner(key);
     }
 
@@ -156,12 +109,18 @@ impl State {
             id: id.clone(),
             ordinal: self.counters.runners,
             machine,
+            boot: None,
+            past_boots: Vec::new(),
+            disputes: None,
             incarnation: Incarnation::default(),
             sequence: Sequence::default(),
             traits: None,
             liveness: Liveness::Ready,
             admission: Admission::Open,
             reported: false,
+            caught_up: !self.history.has_gone_back() && !self.may_continue_above(at),
+            sent_invalid_code: false,
+            barred: None,
             last_seen: at,
             deferred: at,
             devices: SmallVec::new(),
@@ -177,13 +136,13 @@ impl State {
         key
     }
 
-    fn join_machine(&mut self, runner: RunnerKey, machine: MachineKey) {
+    pub(super) fn join_machine(&mut self, runner: RunnerKey, machine: MachineKey) {
         if let Some(row) = self.machines.get_mut(machine) {
             row.runners.push(runner);
         }
     }
 
-    fn leave_machine(&mut self, runner: RunnerKey, machine: MachineKey) {
+    pub(super) fn leave_machine(&mut self, runner: RunnerKey, machine: MachineKey) {
         let Some(row) = self.machines.get_mut(machine) else { return };
         row.runners.retain(|other| *other != runner);
     }
@@ -248,7 +207,7 @@ impl State {
         self.on_runner_changed(key);
     }
 
-    fn on_runner_changed(&mut self, key: RunnerKey) {
+    pub(crate) fn on_runner_changed(&mut self, key: RunnerKey) {
         if self.runners.get(key).is_some_and(Runner::is_open) {
             self.note_hopeless();
         }
@@ -263,7 +222,11 @@ impl State {
         let hopeless = |why| {
             matches!(
                 why,
-                WaitReason::RunnersNotReady | WaitReason::NoRunners | WaitReason::NoGpus | WaitReason::NoLongerFits
+                WaitReason::RunnersNotReady
+                    | WaitReason::HistoryWentBack
+                    | WaitReason::NoRunners
+                    | WaitReason::NoGpus
+                    | WaitReason::NoLongerFits
             )
         };
         let heads = self.queue.shapes.values().filter_map(|shape| self.shapes.get(*shape)).flat_map(|row| &row.heads);
@@ -288,7 +251,9 @@ impl State {
         row.reported = false;
         row.disputed.clear();
         row.missing.clear();
+        let machine = row.machine;
         let devices = std::mem::take(&mut row.devices);
+        self.link_bars(machine);
         self.timers.disarm(Timer::DrainDeadline(key));
         self.link_silence(key);
         for device in devices {
@@ -305,9 +270,8 @@ impl State {
         self.runners.remove(key);
         self.call(&id);
         self.leave_machine(key, machine);
-        if self.machines.get(machine).is_some_and(|row| row.runners.is_empty()) {
-            self.machines.remove(machine);
-        }
+        self.bury_machine(machine);
+        self.machine_words.remove(&id);
     }
 
     pub(super) fn on_disputed(&mut self, id: &RunnerId, uuid: &DeviceUuid, disputed: bool) {
@@ -449,7 +413,7 @@ impl State {
     }
 
     /// A device without a seat and without claims is no more; one with claims stays, shut, until they are proven gone.
-    fn leave_device(&mut self, runner: RunnerKey, device: DeviceKey) {
+    pub(super) fn leave_device(&mut self, runner: RunnerKey, device: DeviceKey) {
         let Some(row) = self.devices.get_mut(device) else { return };
         row.seats.retain(|seat| seat.runner != runner);
         if !row.seats.is_empty() {

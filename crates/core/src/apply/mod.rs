@@ -3,8 +3,11 @@
 //! An event that names something unknown changes nothing. One that would cross a line of a ledger (which `decide`
 //! never emits) is charged all the same and counted as a fault, so that the ledger shows what it was told.
 
+mod attempts;
 mod catalogue;
 mod fleet;
+mod history;
+mod machines;
 mod reservations;
 mod slots;
 mod work;
@@ -17,6 +20,15 @@ use crate::state::State;
 /// Makes `event`, which happened at `at`, true.
 pub fn apply(state: &mut State, event: &Event, at: Timestamp) {
     make_true(state, event, at);
+    state.refresh_index();
+}
+
+/// Makes events true that were decided together. The index is brought up to date once, after all of them: one report may
+/// touch every device of a runner.
+pub(crate) fn apply_all(state: &mut State, events: &[Event], at: Timestamp) {
+    for event in events {
+        make_true(state, event, at);
+    }
     state.refresh_index();
 }
 
@@ -37,7 +49,13 @@ fn make_true(state: &mut State, event: &Event, at: Timestamp) {
 
 fn dispatch(state: &mut State, event: &Event, at: Timestamp) {
     match event {
-        Event::Started { cluster, epoch } => state.on_started(*cluster, *epoch, at),
+        Event::Started { cluster, epoch, tag } => state.on_started(*cluster, *epoch, *tag, at),
+        Event::HistoryRestored => state.on_history_restored(at),
+        Event::HistoryWentBack { shown, .. } => state.on_history_went_back(*shown),
+        Event::HistoryContinued { epoch, revision, .. } => state.on_history_continued(*epoch, *revision, at),
+        Event::RunnerCaughtUp { runner } => state.on_caught_up(runner),
+        Event::ObeyedCodeRefused { runner } => state.on_obeyed_code(runner, true),
+        Event::ObeyedCodeAccepted { runner } => state.on_obeyed_code(runner, false),
         Event::TimersRestarted => state.on_timers_restarted(at),
 
         Event::ModelPut { spec, revision } => state.on_model_put(spec, *revision),
@@ -51,7 +69,10 @@ fn dispatch(state: &mut State, event: &Event, at: Timestamp) {
         }
         Event::MemoryCorrected { model, count, bytes, why } => state.on_memory_corrected(model, *count, bytes, *why),
 
-        Event::MachineBooted { machine, boot } => state.on_machine_booted(machine, boot),
+        Event::RunnerBooted { runner, boot } => state.on_booted(runner, boot),
+        Event::MachineDisputed { runner, machine } => state.on_machine_disputed(runner, machine),
+        Event::MachineJudged { runner, machine, is_same, .. } => state.on_machine_judged(runner, machine, *is_same),
+        Event::RunnerMoved { runner, machine } => state.on_moved(runner, machine),
         Event::HostSized { machine, cpu, ram } => state.on_host_sized(machine, *cpu, *ram),
         Event::RunnerRegistered { runner, machine, incarnation } => {
             state.on_registered(runner, machine, *incarnation, at);
@@ -98,10 +119,12 @@ fn dispatch(state: &mut State, event: &Event, at: Timestamp) {
         Event::SlotDrainEnded { slot } => state.on_slot_state(*slot, berth_domain::SlotState::Ready, at),
         Event::SlotStopping { slot, why } => state.on_stopping(*slot, *why, at),
         Event::StopStalled { slot } => state.on_stalled(*slot),
+        Event::ProcessEnded { slot, exit } => state.on_slot(*slot, |row| row.exit = Some(*exit)),
         Event::SlotFailed { slot, why, retry_at } => state.on_failed(*slot, *why, *retry_at, at),
         Event::SlotUnknown { slot, why } => state.on_unknown(*slot, why, at),
         Event::SlotReturned { slot, ready } => state.on_returned(*slot, *ready, at),
         Event::SlotRestarted { slot, generation } => state.on_restarted(*slot, *generation, at),
+        Event::SlotOvertaken { slot, generation } => state.on_overtaken(*slot, *generation, at),
         Event::SlotRefused { slot, retry_at } => state.on_refused(*slot, *retry_at),
         Event::SlotReleased { slot, proof, .. } => state.on_released(*slot, Some(*proof)),
         Event::SlotCharged { slot, uuid, bytes } => state.on_charged(*slot, uuid, *bytes),

@@ -293,12 +293,28 @@ impl State {
             row.seen = false;
             row.endpoint = None;
             row.failure = None;
+            row.exit = None;
             row.gpus.iter_mut().for_each(|gpu| gpu.observed = None);
         }
         if releasing {
             self.each_claim(key, Ledger::resume, Ledger::resume);
         }
         self.enter(key, SlotState::Pending, at);
+    }
+
+    /// Nobody knows yet what became of the later start: its runner says so in the same report.
+    pub(super) fn on_overtaken(&mut self, id: SlotId, generation: Generation, at: Timestamp) {
+        let Some((key, row)) = self.slot(id) else { return };
+        let is_stopping = row.state == SlotState::Stopping;
+        if let Some(row) = self.slots.get_mut(key) {
+            row.generation = generation;
+            row.endpoint = None;
+            row.failure = None;
+        }
+        match is_stopping {
+            true => self.note_desired(key),
+            false => self.on_unknown(id, &UnknownReason::NotMentioned, at),
+        }
     }
 
     pub(super) fn on_refused(&mut self, id: SlotId, retry_at: Timestamp) {
@@ -487,6 +503,7 @@ fn blank_slot(id: SlotId, number: u64, runner: RunnerKey, state: SlotState, at: 
         returned: false,
         armed: 0,
         failure: None,
+        exit: None,
         unknown: None,
         blocks: None,
         kept_back: None,

@@ -7,7 +7,7 @@ use berth_domain::{
 };
 
 use crate::reason::{Cause, WaitReason};
-use crate::state::{Claimant, State, Timer, Workload};
+use crate::state::{Claimant, PastAttempts, State, Timer, Workload};
 use crate::table::{SlotKey, WorkloadKey};
 
 /// How a workload goes back to the queue.
@@ -36,6 +36,10 @@ impl State {
             waits: None,
             cause: None,
             created: at,
+            requeued: None,
+            assigned: None,
+            ran: None,
+            attempts: PastAttempts::default(),
             last_failure: None,
             may_run_twice: false,
             blocked_by: None,
@@ -45,6 +49,7 @@ impl State {
             since: at,
             changed: self.revision,
             queued: None,
+            counted: None,
             armed: 0,
             eligible: false,
         };
@@ -95,6 +100,7 @@ impl State {
         workload.waits = promised.then_some(WaitReason::Releasing);
         workload.state = if running { WorkloadState::Running } else { WorkloadState::Assigned };
         workload.since = at;
+        (workload.assigned, workload.ran) = (Some(at), running.then_some(at));
         if workload.submission.kind == WorkloadKind::Lease
             && let Some(row) = self.slots.get_mut(slot_key)
         {
@@ -114,6 +120,7 @@ impl State {
         for key in waiting {
             if let Some(row) = self.workloads.get_mut(key).filter(|row| row.state == WorkloadState::Assigned) {
                 (row.state, row.since, row.waits) = (WorkloadState::Running, at, None);
+                row.ran = Some(at);
                 self.note_workload(key);
             }
             self.link_workload(key);
@@ -137,6 +144,7 @@ impl State {
         let Some(key) = self.workloads.key(&id) else { return };
         let Requeued { cause, not_before, failures, after, may_run_twice } = requeued;
         let runner = self.workloads.get(key).and_then(|row| self.slots.get(row.slot?)).map(|slot| slot.runner);
+        self.note_attempt(key, cause, at);
         self.leave_slot(key, at);
         let blocked_by = after.and_then(|slot| self.slot(slot)).map(|(slot, _)| slot);
         if let Some(slot) = blocked_by.and_then(|slot| self.slots.get_mut(slot)) {
@@ -157,6 +165,7 @@ impl State {
         row.backing_off = not_before.is_some();
         row.waits = not_before.map(|_| WaitReason::BackingOff).or(blocked_by.map(|_| WaitReason::OldCopy));
         row.since = at;
+        row.requeued = Some(at);
         let model = row.model;
         self.note_workload(key);
         self.link_workload(key);
@@ -202,10 +211,12 @@ impl State {
 
     pub(super) fn on_ended(&mut self, id: WorkloadId, end: WorkloadEnd, cause: Cause, at: Timestamp) {
         let Some(key) = self.workloads.key(&id) else { return };
+        self.note_attempt(key, cause, at);
         self.leave_slot(key, at);
         if let Some(row) = self.workloads.get_mut(key) {
             (row.state, row.cause, row.waits) = (WorkloadState::Ended(end), Some(cause), None);
             (row.since, row.backing_off, row.not_before) = (at, false, None);
+            row.failures = row.failures.saturating_add(u32::from(cause.is_failure()));
         }
         let blocked_by = self.workloads.get_mut(key).and_then(|row| row.blocked_by.take());
         if let Some(slot) = blocked_by.and_then(|slot| self.slots.get_mut(slot)) {

@@ -2,8 +2,11 @@
 //!
 //! One command, one file. [`decide`] is pure; [`crate::step`] makes its events true and settles what follows.
 
+mod arguments;
 mod fleet;
+mod history;
 mod leases;
+mod machines;
 mod memory;
 mod models;
 pub(crate) mod operator;
@@ -52,16 +55,20 @@ pub(crate) fn phases(command: &Command) -> &'static [Phase] {
 
 /// What a command means. A refusal changes nothing.
 pub fn decide(state: &State, command: &Command, now: Timestamp) -> Result<(Decision, Answer), Refusal> {
-    if let Command::Start { cluster } = command {
-        return start::start(state, *cluster).map(done);
+    if let Command::Start { cluster, tag } = command {
+        return start::start(state, *cluster, *tag).map(done);
     }
     if state.cluster.is_none() {
         return Err(Refusal::NotStarted);
     }
     match command {
         Command::Start { .. } | Command::Tick => Ok(done(Vec::new())),
+        Command::Restore => Ok(done(history::restore(state, now))),
+        Command::ContinueHistory { reason } => history::go_on(state, reason).map(done),
         Command::Report(_) => report::identify(state, command, now),
-        Command::Submit { workload, submission } => submit::submit(state, *workload, submission, now),
+        Command::Submit { workload, submission, limits } => {
+            submit::submit(state, *workload, submission, limits.as_ref(), now)
+        }
         Command::Cancel { workload } => leases::cancel(state, *workload).map(done),
         Command::Heartbeat { workload, attempt } => leases::heartbeat(state, *workload, *attempt).map(done),
         Command::Complete { workload, attempt, succeeded } => {
@@ -69,11 +76,16 @@ pub fn decide(state: &State, command: &Command, now: Timestamp) -> Result<(Decis
         }
         Command::PutModel { spec } => models::put(state, spec).map(done),
         Command::DeleteModel { model } => models::delete(state, model).map(done),
-        Command::Poll { runner, incarnation } => fleet::poll(state, runner, *incarnation).map(done),
+        Command::Poll { runner, incarnation, obeyed } => {
+            fleet::poll(state, runner, *incarnation, *obeyed, now).map(done)
+        }
         Command::CordonRunner { runner } => operator::cordon(state, runner).map(done),
         Command::UncordonRunner { runner } => operator::uncordon(state, runner).map(done),
         Command::DrainRunner { runner, deadline } => operator::drain(state, runner, *deadline, now).map(done),
         Command::ForgetRunner { runner, reason } => operator::forget(state, runner, reason).map(done),
+        Command::JudgeMachines { runners, is_same, reason } => {
+            machines::judge(state, runners, *is_same, reason).map(done)
+        }
         Command::CordonDevice { uuid } => operator::cordon_device(state, uuid, true).map(done),
         Command::UncordonDevice { uuid } => operator::cordon_device(state, uuid, false).map(done),
         Command::StopSlot { slot } => operator::stop_slot(state, *slot).map(done),

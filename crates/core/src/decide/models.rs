@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use berth_domain::{ModelName, ModelRevision, ModelSpec, WorkloadEnd};
 
+use super::arguments;
 use crate::command::Refusal;
 use crate::event::Event;
 use crate::plan::Demand;
@@ -17,6 +18,7 @@ pub(super) fn put(state: &State, spec: &ModelSpec) -> Result<Vec<Event>, Refusal
     if known.is_some_and(|row| !row.deleted && *row.spec == *spec) {
         return Ok(Vec::new());
     }
+    arguments::check_model(state, spec)?;
     let revision = known.map_or(ModelRevision::new(1), |row| row.revision.next());
     // What was kept for the old entry may be wrong for the new one.
     let mut events = end_reservations(state, &spec.name);

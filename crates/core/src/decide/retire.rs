@@ -118,6 +118,7 @@ fn may_start_again(workload: &Workload, cause: Cause) -> bool {
         Cause::SlotFailed(why) if why.never_ran() => true,
         Cause::SlotFailed(
             FailureReason::OutOfMemory
+            | FailureReason::BadArgument
             | FailureReason::PortTaken
             | FailureReason::ModelMissing
             | FailureReason::NeverReady

@@ -2,22 +2,23 @@
 
 use std::sync::Arc;
 
-use berth_domain::{SlotId, Submission, Timestamp, WorkloadId, WorkloadKind};
+use berth_domain::{OwnerLimits, SlotId, Submission, Timestamp, WorkloadId, WorkloadKind};
 
-use super::{Decision, retire};
+use super::{Decision, arguments, retire};
 use crate::command::{Answer, Refusal};
 use crate::event::{Event, PlacedClaim, PlacedSlot};
 use crate::explain::{self, Outcome};
 use crate::plan::{self, Choice, Demand, Plan, Site};
 use crate::reason::StopReason;
 use crate::sabotage::{self, Mutation};
-use crate::state::State;
+use crate::state::{OwnerPhase, State};
 use crate::table::WorkloadKey;
 
 pub(super) fn submit(
     state: &State,
     id: WorkloadId,
     submission: &Submission,
+    limits: Option<&OwnerLimits>,
     now: Timestamp,
 ) -> Result<(Decision, Answer), Refusal> {
     if let Some(known) = repeated(state, submission)? {
@@ -26,15 +27,22 @@ pub(super) fn submit(
     if state.workloads.key(&id).is_some() {
         return Err(Refusal::WorkloadIdTaken(id));
     }
+    let owned = submission.owner.as_ref().map(|owner| state.owners.of(owner)).unwrap_or_default();
+    check_limit(OwnerPhase::Running, owned.running, limits.map(|limits| limits.running))?;
     let unknown = || Refusal::UnknownModel(submission.model.clone());
     let (key, model) = state.models.find(&submission.model).filter(|(_, model)| !model.deleted).ok_or_else(unknown)?;
+    arguments::check_job(state, &model.spec, submission)?;
     let demand = Demand::of_submission(state, key, submission).ok_or_else(unknown)?;
     let plan = plan::plan(state, demand);
     match plan.choice {
-        Choice::Never(why) => return Err(Refusal::Unplaceable { model: model.name.clone(), why }),
+        Choice::Never(why) => {
+            let lacks = plan::lacks(state, &demand);
+            return Err(Refusal::Unplaceable { model: model.name.clone(), why, lacks });
+        }
         Choice::Wait(_) if state.queue.order.len() >= state.settings.queue_limit => {
             return Err(Refusal::QueueFull(state.queue.order.len()));
         }
+        Choice::Wait(_) => check_limit(OwnerPhase::Queued, owned.queued, limits.map(|limits| limits.queued))?,
         _ => {}
     }
     let waits = matches!(plan.choice, Choice::Wait(_));
@@ -42,6 +50,14 @@ pub(super) fn submit(
     let mut decision = assign(state, &demand, plan, id, now);
     decision.events.insert(0, submitted);
     Ok((decision, Answer::Submitted { workload: id, repeated: false }))
+}
+
+/// Refuses one more where the owner has as many as it may.
+fn check_limit(phase: OwnerPhase, count: u32, limit: Option<u32>) -> Result<(), Refusal> {
+    match limit {
+        Some(limit) if count >= limit => Err(Refusal::OwnerLimit { phase, count, limit }),
+        _ => Ok(()),
+    }
 }
 
 /// The same key and body is the same workload; the same key with another body is a mistake.

@@ -1,5 +1,7 @@
 //! Making an explanation out of a plan, on the state before it is carried out.
 
+use std::cell::OnceCell;
+
 use berth_domain::{Bytes, GpuCount, GpuMemory, Span, Timestamp, WorkloadId};
 use smallvec::SmallVec;
 
@@ -8,7 +10,7 @@ use super::help;
 use super::nearest::nearest;
 use super::report::{ClaimRow, CountTried, CountVerdict, DeviceRow, Eviction, Outcome, Report, Verdict};
 use crate::ledger::{Ask, Phase, Shortfall};
-use crate::plan::{self, Choice, Demand, Plan, Site, ask_of};
+use crate::plan::{self, Choice, Demand, Plan, Site, Sizes, ask_of};
 use crate::reason::{Closed, WaitReason};
 use crate::state::{Device, State};
 use crate::table::{DeviceKey, RunnerKey};
@@ -25,6 +27,7 @@ pub(crate) fn report(
         time: now,
         workload,
         model: demand.model.name.clone(),
+        kind: demand.kind,
         outcome: Outcome::Reused,
         runner: None,
         slot: None,
@@ -33,6 +36,7 @@ pub(crate) fn report(
         devices: Vec::new(),
         evictions: Vec::new(),
         excluded: Vec::new(),
+        lacks: Vec::new(),
         runners: 0,
         examined: plan.examined,
         help: Vec::new(),
@@ -46,10 +50,18 @@ pub(crate) fn report(
         Choice::Place(site) => explain_site(state, demand, site, now, &mut report),
         Choice::Wait(why) => {
             report.outcome = Outcome::Waiting(*why);
+            // Room is not what it waits for: numbers of devices would be a false reason.
+            if why.is_pause() {
+                return report;
+            }
+            if *why == WaitReason::NoLongerFits {
+                report.lacks = plan::lacks(state, demand);
+            }
             explain_nowhere(state, demand, *why, now, &mut report);
         }
         Choice::Never(why) => {
             report.outcome = Outcome::Refused(*why);
+            report.lacks = plan::lacks(state, demand);
             explain_nowhere(state, demand, WaitReason::FullNow, now, &mut report);
         }
     }
@@ -59,8 +71,9 @@ pub(crate) fn report(
 fn explain_site(state: &State, demand: &Demand<'_>, site: &Site, now: Timestamp, report: &mut Report) {
     report.outcome = if site.promised { Outcome::Waiting(WaitReason::Releasing) } else { Outcome::Placed };
     report.runner = state.runners.get(site.runner).map(|runner| runner.id.clone());
+    let sizes = OnceCell::new();
     let verdict = |count: GpuCount, needs: &[GpuMemory]| match count.cmp(&site.count) {
-        std::cmp::Ordering::Less => why_not(state, demand, needs),
+        std::cmp::Ordering::Less => why_not(state, demand, needs, &sizes),
         std::cmp::Ordering::Equal => CountVerdict::Chosen,
         std::cmp::Ordering::Greater => CountVerdict::NotNeeded,
     };
@@ -73,8 +86,8 @@ fn explain_site(state: &State, demand: &Demand<'_>, site: &Site, now: Timestamp,
         .map(|(_, needs)| needs.as_slice())
         .unwrap_or_default();
     report.devices.reserve_exact((state.settings.explained_devices / 2).max(site.claims.len()));
-    for claim in &site.claims {
-        report.devices.extend(chosen_row(state, site, claim));
+    for (claim, need) in site.claims.iter().zip(needs) {
+        report.devices.extend(chosen_row(state, site, claim, *need));
     }
     // Who was chosen matters most; half the rows are enough for who was not.
     let room = (state.settings.explained_devices / 2).saturating_sub(report.devices.len());
@@ -96,7 +109,8 @@ fn explain_site(state: &State, demand: &Demand<'_>, site: &Site, now: Timestamp,
 }
 
 fn explain_nowhere(state: &State, demand: &Demand<'_>, why: WaitReason, now: Timestamp, report: &mut Report) {
-    report.gpu_counts = tried(demand, |_, needs| why_not(state, demand, needs));
+    let sizes = OnceCell::new();
+    report.gpu_counts = tried(demand, |_, needs| why_not(state, demand, needs, &sizes));
     let first_possible =
         demand.shape.counts.iter().zip(&report.gpu_counts).find(|(_, tried)| tried.verdict == CountVerdict::NoRoom);
     let shown = first_possible.map(|(count, _)| count).or(demand.shape.counts.first());
@@ -116,26 +130,22 @@ fn explain_nowhere(state: &State, demand: &Demand<'_>, why: WaitReason, now: Tim
 fn tried(demand: &Demand<'_>, verdict: impl Fn(GpuCount, &[GpuMemory]) -> CountVerdict) -> SmallVec<[CountTried; 5]> {
     let tried = |(count, needs): &(GpuCount, Vec<GpuMemory>)| CountTried {
         count: *count,
-        needed: most(needs),
+        needed: needs.iter().copied().max(),
         verdict: verdict(*count, needs),
     };
     demand.shape.counts.iter().map(tried).collect()
 }
 
-fn why_not(state: &State, demand: &Demand<'_>, needs: &[GpuMemory]) -> CountVerdict {
-    if plan::could_ever(state, demand, needs) { CountVerdict::NoRoom } else { CountVerdict::NeverFits }
+/// Why a slot with these needs is nowhere. `sizes` is filled at the first count that could never be, for all counts.
+fn why_not(state: &State, demand: &Demand<'_>, needs: &[GpuMemory], sizes: &OnceCell<Sizes>) -> CountVerdict {
+    if plan::could_ever(state, demand, needs) {
+        return CountVerdict::NoRoom;
+    }
+    let sizes = sizes.get_or_init(|| Sizes::of(state, demand));
+    sizes.too_small(demand, needs).map_or(CountVerdict::NoMatch, CountVerdict::NeverFits)
 }
 
-fn most(needs: &[GpuMemory]) -> Bytes {
-    let bytes = needs.iter().map(|need| match need {
-        GpuMemory::Bytes(bytes) => *bytes,
-        GpuMemory::Whole(least) => *least,
-        GpuMemory::Fraction(_) => Bytes::ZERO,
-    });
-    bytes.max().unwrap_or_default()
-}
-
-fn chosen_row(state: &State, site: &Site, claim: &plan::SiteClaim) -> Option<DeviceRow> {
+fn chosen_row(state: &State, site: &Site, claim: &plan::SiteClaim, asked: GpuMemory) -> Option<DeviceRow> {
     let device = state.devices.get(claim.device)?;
     let phase = if site.promised { Phase::Promised } else { Phase::Held };
     Some(DeviceRow {
@@ -144,6 +154,7 @@ fn chosen_row(state: &State, site: &Site, claim: &plan::SiteClaim) -> Option<Dev
         index: device.seat_on(site.runner).map_or(0, |row| row.seat.index),
         before: device.ledger.balance(),
         after: Some(device.ledger.balance_with(claim.bytes, phase, &site.victims)),
+        asked,
         needed: claim.bytes,
         verdict: Verdict::Chosen,
         claims: Vec::new(),
@@ -155,22 +166,23 @@ fn row(state: &State, runner: RunnerKey, key: DeviceKey, need: GpuMemory) -> Opt
     let ask = ask_of(state, device, need);
     let needed = match ask {
         Ask::Amount(bytes) => bytes,
-        Ask::Whole { .. } => device.ledger.capacity().saturating_sub(device.ledger.foreign()),
+        Ask::Whole { least, .. } => device.ledger.capacity().saturating_sub(device.ledger.foreign()).max(least),
     };
     Some(DeviceRow {
         uuid: device.uuid.clone(),
         runner: state.runners.get(runner)?.id.clone(),
         index: device.seat_on(runner).map_or(0, |row| row.seat.index),
-        before: device.ledger.balance(),
+        before: state.balance_of(device),
         after: None,
+        asked: need,
         needed,
-        verdict: verdict_of(device, ask),
+        verdict: verdict_of(state, device, ask),
         claims: Vec::new(),
     })
 }
 
-fn verdict_of(device: &Device, ask: Ask<Bytes>) -> Verdict {
-    if let Some(closed) = device.closed() {
+fn verdict_of(state: &State, device: &Device, ask: Ask<Bytes>) -> Verdict {
+    if let Some(closed) = state.why_closed(device) {
         return Verdict::Closed(closed);
     }
     match device.ledger.check(ask, Phase::Held) {

@@ -1,8 +1,9 @@
 //! What would help work that waits.
 
-use berth_domain::{Bytes, DeviceUuid, GpuCount, ModelName, SlotId, Span};
+use berth_domain::{Bytes, DeviceUuid, GpuCount, GpuMemory, ModelName, SlotId, Span};
 
-use super::report::{CountVerdict, Report, Verdict};
+use super::report::{CountTried, CountVerdict, Report, Verdict};
+use crate::lack::{Lack, TooSmall};
 use crate::ledger::Phase;
 use crate::plan::Demand;
 use crate::reason::{Exclusion, WaitReason};
@@ -44,8 +45,8 @@ pub enum Help {
     MoreGpus {
         /// How many.
         count: GpuCount,
-        /// What each must give; zero where it is a fraction or a whole GPU.
-        needed: Bytes,
+        /// What each must give.
+        needed: GpuMemory,
     },
     /// More CPU or RAM on the machines.
     MoreHost,
@@ -63,9 +64,14 @@ pub enum Help {
     },
     /// A runner registers.
     RunnerRegisters,
+    /// A runner that has what every runner lacks, or a model that does not ask for it.
+    Match(Lack),
 }
 
 pub(super) fn what_would_help(demand: &Demand<'_>, why: WaitReason, report: &Report) -> Vec<Help> {
+    if !report.lacks.is_empty() {
+        return report.lacks.iter().filter_map(|lack| against(lack, report)).collect();
+    }
     match why {
         WaitReason::NoRunners => vec![Help::RunnerRegisters],
         WaitReason::ReplicaLimit => {
@@ -81,13 +87,24 @@ pub(super) fn what_would_help(demand: &Demand<'_>, why: WaitReason, report: &Rep
                 .iter()
                 .find(|tried| tried.verdict == CountVerdict::NoRoom)
                 .or(report.gpu_counts.first());
-            help.extend(
-                wanted
-                    .filter(|tried| tried.count.get() > 0)
-                    .map(|tried| Help::MoreGpus { count: tried.count, needed: tried.needed }),
-            );
+            help.extend(wanted.and_then(more_gpus));
             help
         }
+    }
+}
+
+fn more_gpus(tried: &CountTried) -> Option<Help> {
+    Some(Help::MoreGpus { count: tried.count, needed: tried.needed? })
+}
+
+/// What would help against a lack.
+fn against(lack: &Lack, report: &Report) -> Option<Help> {
+    match lack {
+        Lack::Size { what: TooSmall::Cpu { .. } | TooSmall::Ram { .. } | TooSmall::Together, .. } => {
+            Some(Help::MoreHost)
+        }
+        Lack::Size { count, .. } => report.gpu_counts.iter().find(|tried| tried.count == *count).and_then(more_gpus),
+        lack => Some(Help::Match(lack.clone())),
     }
 }
 
@@ -99,6 +116,10 @@ const fn is_temporary(reason: Exclusion) -> bool {
             | Exclusion::Suspect
             | Exclusion::Lost
             | Exclusion::NotReported
+            | Exclusion::HistoryWentBack
+            | Exclusion::InvalidCode
+            | Exclusion::MachineDisputed
+            | Exclusion::NeighbourNotReported
             | Exclusion::DevicesClosed
     )
 }

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::index::SpotKey;
 use crate::plan::{Demand, excluded_by};
-use crate::state::State;
+use crate::state::{Runner, State};
 use crate::table::{DeviceKey, RunnerKey};
 
 /// The devices nearest to doing: in the order of the ranking, or those with the most room.
@@ -19,12 +19,15 @@ pub(super) fn nearest(
     most: usize,
 ) -> Vec<(RunnerKey, DeviceKey)> {
     if !demand.shape.constraints.gpu_uuids.is_empty() {
-        return pinned_devices(state, demand, most);
+        let mut pinned = pinned_devices(state, demand, usize::MAX);
+        pinned.retain(|(runner, _)| state.runners.get(*runner).is_some_and(|row| matches(state, demand, row)));
+        pinned.truncate(most);
+        return pinned;
     }
     let mut places: Vec<(u64, SpotKey)> = Vec::with_capacity(most);
     let constraints = &demand.shape.constraints;
-    let matches = |class: &&crate::index::Class| excluded_by(constraints, demand.kind, &class.traits).is_none();
-    for class in state.index.classes().filter(matches) {
+    let is_matching = |class: &&crate::index::Class| excluded_by(constraints, demand.kind, &class.traits).is_none();
+    for class in state.index.classes().filter(is_matching) {
         let lens = state.index.lens_for(class, count, demand.shape);
         let Some(shelf) = state.index.shelf(class, lens) else { continue };
         if by_room {
@@ -126,10 +129,12 @@ pub(super) fn pinned_devices(state: &State, demand: &Demand<'_>, most: usize) ->
 
 /// Devices of matching runners that are on no shelf: so that a closed device is shown with its reason.
 fn shut_devices(state: &State, demand: &Demand<'_>, most: usize) -> Vec<(RunnerKey, DeviceKey)> {
-    let matches = |row: &crate::state::Runner| {
-        let class = row.standing.as_ref().and_then(|(class, ..)| state.index.class(*class));
-        class.is_some_and(|class| excluded_by(&demand.shape.constraints, demand.kind, &class.traits).is_none())
-    };
-    let runners = state.runners.iter().take(64).filter(|(_, row)| matches(row));
+    let runners = state.runners.iter().take(64).filter(|(_, row)| matches(state, demand, row));
     runners.flat_map(|(key, _)| devices_of(state, key)).take(most).collect()
+}
+
+/// Whether a runner has everything that is asked of it but room.
+fn matches(state: &State, demand: &Demand<'_>, row: &Runner) -> bool {
+    let class = row.standing.as_ref().and_then(|(class, ..)| state.index.class(*class));
+    class.is_some_and(|class| excluded_by(&demand.shape.constraints, demand.kind, &class.traits).is_none())
 }

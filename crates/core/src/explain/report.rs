@@ -1,11 +1,13 @@
 //! The data of an explanation.
 
 use berth_domain::{
-    Bytes, DeviceUuid, GpuCount, ModelName, Placement, RunnerId, SlotId, SlotState, Span, Timestamp, WorkloadId,
+    Bytes, DeviceUuid, GpuCount, GpuMemory, ModelName, Placement, RunnerId, SlotId, SlotState, Span, Timestamp,
+    WorkloadId, WorkloadKind,
 };
 use smallvec::SmallVec;
 
 use super::help::Help;
+use crate::lack::{Lack, TooSmall};
 use crate::ledger::{Balance, Phase};
 use crate::reason::{Closed, Exclusion, Unplaceable, WaitReason};
 
@@ -53,10 +55,26 @@ pub enum CountVerdict {
     Chosen,
     /// Nowhere now.
     NoRoom,
-    /// No runner is large enough.
-    NeverFits,
+    /// No runner is large enough, for this reason.
+    NeverFits(TooSmall),
+    /// No runner matches at all, whatever its size.
+    NoMatch,
     /// A smaller one was enough.
     NotNeeded,
+}
+
+impl CountVerdict {
+    /// The stable code.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Chosen => "chosen",
+            Self::NoRoom => "no_room",
+            Self::NeverFits(_) => "never_fits",
+            Self::NoMatch => "no_matching_runner",
+            Self::NotNeeded => "not_needed",
+        }
+    }
 }
 
 /// One GPU count that the model allows.
@@ -64,8 +82,8 @@ pub enum CountVerdict {
 pub struct CountTried {
     /// How many GPUs.
     pub count: GpuCount,
-    /// The most that one of them must give; a fraction and a whole GPU are zero here.
-    pub needed: Bytes,
+    /// The most that one of them must give; `None` without GPUs.
+    pub needed: Option<GpuMemory>,
     /// What became of it.
     pub verdict: CountVerdict,
 }
@@ -122,7 +140,9 @@ pub struct DeviceRow {
     pub before: Balance<Bytes>,
     /// Its ledger after, if it was chosen.
     pub after: Option<Balance<Bytes>>,
-    /// What was needed of it.
+    /// What was asked of it.
+    pub asked: GpuMemory,
+    /// What that is in bytes on this device.
     pub needed: Bytes,
     /// What it said.
     pub verdict: Verdict,
@@ -152,6 +172,8 @@ pub struct Report {
     pub workload: Option<WorkloadId>,
     /// The model.
     pub model: ModelName,
+    /// What kind of work it is for.
+    pub kind: WorkloadKind,
     /// What came of it.
     pub outcome: Outcome,
     /// Where.
@@ -168,6 +190,8 @@ pub struct Report {
     pub evictions: Vec<Eviction>,
     /// Runners that were not used, by reason.
     pub excluded: Vec<(Exclusion, u32)>,
+    /// What the fleet lacks, for work that can never run, or no longer.
+    pub lacks: Vec<Lack>,
     /// All runners.
     pub runners: u32,
     /// Devices that were looked at.

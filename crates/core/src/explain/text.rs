@@ -2,11 +2,13 @@
 
 use std::fmt;
 
-use berth_domain::{Bytes, Placement};
+use berth_domain::{Bytes, GpuMemory, Placement};
 
 use super::help::Help;
-use super::report::{ClaimRow, CountVerdict, DeviceRow, Eviction, Outcome, Report, Verdict};
-use crate::reason::{Unplaceable, WaitReason};
+use super::lack_text::{LackText, NeedText, TooSmallText};
+use super::report::{ClaimRow, CountTried, CountVerdict, DeviceRow, Eviction, Outcome, Report, Verdict};
+use crate::lack::Lack;
+use crate::reason::WaitReason;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,13 +52,15 @@ impl Report {
                     Known(&self.runner)
                 )
             }
+            Outcome::Waiting(why) if !self.lacks.is_empty() => {
+                write!(f, "waiting ({}): {}: {}", why.code(), self.sentence(why), LackText(&self.lacks))
+            }
             Outcome::Waiting(why) => {
-                write!(f, "waiting ({}): {}", why.code(), sentence(why))?;
+                write!(f, "waiting ({}): {}", why.code(), self.sentence(why))?;
                 self.shortfall(f)
             }
             Outcome::Refused(why) => {
-                write!(f, "refused ({}): {model} {}", why.code(), verdict(why))?;
-                self.shortfall(f)
+                write!(f, "refused ({}): {model} can never run here: {}", why.code(), LackText(&self.lacks))
             }
         }
     }
@@ -64,25 +68,65 @@ impl Report {
     /// The numbers of the nearest device, which is the shortest true answer.
     fn shortfall(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(row) = self.devices.first() else { return Ok(()) };
+        let place = format!("{} on {}", row.uuid, row.runner);
         let (free, capacity) = (row.before.free, row.before.capacity);
-        write!(f, "; {} needed, at most {free} free of {capacity} ({} on {})", Needed(row.needed), row.uuid, row.runner)
+        match row.verdict {
+            // Memory is not what it waits for.
+            Verdict::RanksLower | Verdict::Chosen => Ok(()),
+            Verdict::Short { .. } => {
+                write!(f, "; {} needed, at most {free} free of {capacity} ({place})", Needed(row))
+            }
+            verdict => {
+                write!(f, "; {} needed, and the nearest, {place}, is {}", Needed(row), VerdictText(row, verdict))
+            }
+        }
     }
 
     fn counts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.gpu_counts.iter().all(|tried| tried.count.get() == 0) {
+        let has_gpus = |tried: &&CountTried| tried.count.get() > 0;
+        if !self.gpu_counts.iter().any(|tried| has_gpus(&tried) && tried.verdict != CountVerdict::NoMatch) {
             return Ok(());
         }
         write!(f, "\nGPU counts:")?;
         for tried in &self.gpu_counts {
-            let verdict = match tried.verdict {
-                CountVerdict::Chosen => "chosen",
-                CountVerdict::NoRoom => "no room",
-                CountVerdict::NeverFits => "no runner is that large",
-                CountVerdict::NotNeeded => "not needed",
-            };
-            write!(f, " {} x {} {verdict};", tried.count, Needed(tried.needed))?;
+            match tried.needed {
+                Some(needed) => write!(f, " {} x {} ", tried.count, NeedText(needed))?,
+                None => write!(f, " {} ", tried.count)?,
+            }
+            match tried.verdict {
+                CountVerdict::Chosen => f.write_str("chosen;")?,
+                CountVerdict::NoRoom => f.write_str("no room;")?,
+                CountVerdict::NeverFits(why) => write!(f, "{};", TooSmallText(tried.count, why))?,
+                CountVerdict::NoMatch => f.write_str("no runner matches;")?,
+                CountVerdict::NotNeeded => f.write_str("not needed;")?,
+            }
         }
         Ok(())
+    }
+
+    /// Whether every GPU count asks for whole GPUs.
+    fn wants_whole_gpus(&self) -> bool {
+        let is_whole = |tried: &CountTried| matches!(tried.needed, Some(GpuMemory::Whole(_)));
+        !self.gpu_counts.is_empty() && self.gpu_counts.iter().all(is_whole)
+    }
+
+    fn sentence(&self, why: WaitReason) -> &'static str {
+        match why {
+            WaitReason::FullNow if self.wants_whole_gpus() => "no whole GPU is free now",
+            WaitReason::FullNow => "too little GPU memory is free now",
+            WaitReason::Releasing => "its memory is being released",
+            WaitReason::ReplicaLimit => "its model has all the slots it may have",
+            WaitReason::BackingOff => "it failed and pauses before the next attempt",
+            WaitReason::NoRunners => "no runner has registered",
+            WaitReason::NoGpus => "no matching runner lists a GPU",
+            WaitReason::RunnersNotReady => "every runner that could take it is shut",
+            WaitReason::HostFull => "too little CPU or RAM is free on the machines",
+            WaitReason::NoLongerFits => "no runner that is left could hold it",
+            WaitReason::OldCopy => "its last start failed and is not proven gone yet",
+            WaitReason::HistoryWentBack => {
+                "the server's history went back, and nothing is placed until an operator continues it (`berth history`)"
+            }
+        }
     }
 }
 
@@ -90,32 +134,6 @@ fn strategy(placement: Placement) -> &'static str {
     match placement {
         Placement::Spread => "spread: the least claimed share first",
         Placement::Pack => "pack: the tightest fit first",
-    }
-}
-
-fn sentence(why: WaitReason) -> &'static str {
-    match why {
-        WaitReason::FullNow => "too little GPU memory is free now",
-        WaitReason::Releasing => "its memory is being released",
-        WaitReason::ReplicaLimit => "its model has all the slots it may have",
-        WaitReason::BackingOff => "it failed and pauses before the next attempt",
-        WaitReason::NoRunners => "no runner has registered",
-        WaitReason::NoGpus => "no matching runner lists a GPU",
-        WaitReason::RunnersNotReady => "every runner that could take it is shut",
-        WaitReason::HostFull => "too little CPU or RAM is free on the machines",
-        WaitReason::NoLongerFits => "no runner that is left could hold it",
-        WaitReason::OldCopy => "its last start failed and is not proven gone yet",
-    }
-}
-
-fn verdict(why: Unplaceable) -> &'static str {
-    match why {
-        Unplaceable::NeverFits => "is larger than any runner, even an empty one",
-        Unplaceable::UnknownMemory => "does not say how much memory it needs",
-        Unplaceable::NoMatchingRunner => "asks for a pool, labels or GPUs that no runner has",
-        Unplaceable::RuntimeMissing => "needs a runtime that no matching runner has",
-        Unplaceable::RuntimeNotForJobs => "is a job, and every runner says that its runtime is not for jobs",
-        Unplaceable::RuntimeOnlyForJobs => "is a lease, and every runner says that its runtime is for jobs only",
     }
 }
 
@@ -134,15 +152,7 @@ impl fmt::Display for DeviceRow {
                 write!(f, ", {name} {bytes}")?;
             }
         }
-        write!(f, ", free {}; needed {}: ", before.free, Needed(self.needed))?;
-        match self.verdict {
-            Verdict::Chosen => write!(f, "chosen, {} claimed", Share(self))?,
-            Verdict::RanksLower => write!(f, "fits, ranks lower, {} claimed", Share(self))?,
-            Verdict::Short { missing } => write!(f, "{missing} short")?,
-            Verdict::Exclusive => write!(f, "taken whole by another slot")?,
-            Verdict::NotWhole => write!(f, "not empty")?,
-            Verdict::Closed(why) => write!(f, "closed ({})", why.code())?,
-        }
+        write!(f, ", free {}; needed {}: {}", before.free, Needed(self), VerdictText(self, self.verdict))?;
         match &self.after {
             Some(after) => write!(f, "; after: held {}, promised {}, free {}", after.held, after.promised, after.free),
             None => Ok(()),
@@ -180,12 +190,41 @@ impl fmt::Display for Help {
             Self::SeveralEnd { uuid, missing } => write!(f, "slots on {uuid} end until {missing} more is free"),
             Self::ReleaseCompletes { slot, since } => write!(f, "slot {slot} is proven gone (stopping for {since})"),
             Self::ForeignGoes { uuid, bytes } => write!(f, "others give back what they use on {uuid} ({bytes})"),
-            Self::MoreGpus { count, needed } => write!(f, "{count} GPU(s) on one runner with {} free", Needed(*needed)),
+            Self::MoreGpus { count, needed } => {
+                write!(f, "{count} GPU(s) on one runner ")?;
+                match needed {
+                    GpuMemory::Bytes(bytes) => write!(f, "with {bytes} free"),
+                    GpuMemory::Fraction(fraction) => write!(f, "with {fraction} of each free"),
+                    GpuMemory::Whole(Bytes::ZERO) => f.write_str("that nobody else uses"),
+                    GpuMemory::Whole(least) => write!(f, "with at least {least} that nobody else uses"),
+                }
+            }
             Self::MoreHost => write!(f, "more CPU or RAM on a machine with free GPUs"),
             Self::MoreReplicas { limit } => write!(f, "max_replicas above {limit}"),
             Self::RunnersReturn { why, runners } => write!(f, "{runners} runner(s) come back ({})", why.code()),
             Self::RunnerRegisters => write!(f, "a runner registers"),
+            Self::Match(lack) => write_match(f, lack),
         }
+    }
+}
+
+/// What a runner would need, or what the model could leave out.
+fn write_match(f: &mut fmt::Formatter<'_>, lack: &Lack) -> fmt::Result {
+    match lack {
+        Lack::KnownMemory => f.write_str("`memory` in the model: a size, or a file to estimate it from"),
+        Lack::Pool { wanted, .. } => write!(f, "a runner in pool {wanted}, or another `pool` in the model"),
+        Lack::Label { key, wanted, .. } => {
+            write!(f, "a runner with label {key}={wanted}, or a model that does not ask for it")
+        }
+        Lack::Runtime { wanted, .. } => {
+            write!(f, "runtime {wanted} on a runner, or another `runtime` in the model")
+        }
+        Lack::RuntimeKind { runtime, .. } => {
+            write!(f, "another `kind` of runtime {runtime} in the configuration of an agent")
+        }
+        Lack::GpuName { .. } => f.write_str("a runner with such a GPU, or other `gpu_names` in the model"),
+        Lack::GpuUuid { .. } => f.write_str("a runner with such a GPU, or other `gpu_uuids` in the model"),
+        Lack::Size { .. } => f.write_str("a larger runner"),
     }
 }
 
@@ -213,10 +252,30 @@ impl fmt::Display for Share<'_> {
     }
 }
 
-struct Needed(Bytes);
+/// What was needed of a device: bytes, or the whole of it.
+struct Needed<'a>(&'a DeviceRow);
 
-impl fmt::Display for Needed {
+impl fmt::Display for Needed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_zero() { f.write_str("(a share)") } else { fmt::Display::fmt(&self.0, f) }
+        match self.0.asked {
+            GpuMemory::Whole(_) => write!(f, "{}", NeedText(self.0.asked)),
+            GpuMemory::Bytes(_) | GpuMemory::Fraction(_) => write!(f, "{}", self.0.needed),
+        }
+    }
+}
+
+/// What a device said.
+struct VerdictText<'a>(&'a DeviceRow, Verdict);
+
+impl fmt::Display for VerdictText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1 {
+            Verdict::Chosen => write!(f, "chosen, {} claimed", Share(self.0)),
+            Verdict::RanksLower => write!(f, "fits, ranks lower, {} claimed", Share(self.0)),
+            Verdict::Short { missing } => write!(f, "{missing} short"),
+            Verdict::Exclusive => f.write_str("taken whole by another slot"),
+            Verdict::NotWhole => f.write_str("not empty"),
+            Verdict::Closed(why) => write!(f, "closed ({})", why.code()),
+        }
     }
 }

@@ -159,6 +159,7 @@ impl State {
             (_, Admission::Cordoned) => Standing::Shut(Exclusion::Cordoned),
             (_, Admission::Draining { .. } | Admission::Drained) => Standing::Shut(Exclusion::Draining),
             _ if !runner.reported => Standing::Shut(Exclusion::NotReported),
+            _ if runner.barred.is_some() => Standing::Shut(runner.barred.unwrap_or(Exclusion::NotReported)),
             _ if !any_open && !runner.devices.is_empty() => Standing::Shut(Exclusion::DevicesClosed),
             _ => Standing::Open,
         };

@@ -64,7 +64,7 @@ fn is_for_other_work(state: &State, demand: &Demand<'_>) -> bool {
 }
 
 /// Runners of a matching class that have, or had, one of the devices that a model is pinned to.
-fn pinned_runners<'a>(state: &'a State, demand: &'a Demand<'_>) -> impl Iterator<Item = &'a Runner> {
+pub(super) fn pinned_runners<'a>(state: &'a State, demand: &'a Demand<'_>) -> impl Iterator<Item = &'a Runner> {
     let constraints = &demand.shape.constraints;
     let has_one = |row: &Runner| {
         let listed = row.devices.iter().filter_map(|key| state.devices.get(*key)).map(|device| &device.uuid);
@@ -83,19 +83,22 @@ fn is_without_gpus(profile: &Profile) -> bool {
 
 /// Whether some runner, empty, could hold a slot with these needs: all of what the model asks for together.
 pub(crate) fn could_ever(state: &State, demand: &Demand<'_>, needs: &[GpuMemory]) -> bool {
+    each_size(state, demand, |gpus, cpu, ram| host_could_hold(demand, cpu, ram) && gpus.could_hold(needs))
+}
+
+/// Shows what each runner that matches has when it is empty (GPUs, CPU, RAM), runners of one size once, until `found`
+/// says yes. Says whether it did.
+pub(super) fn each_size(state: &State, demand: &Demand<'_>, mut found: impl FnMut(Gpus, u64, u64) -> bool) -> bool {
     let constraints = &demand.shape.constraints;
     if constraints.gpu_uuids.is_empty() {
         let matching = |class: &&Class| excluded_by(constraints, demand.kind, &class.traits).is_none();
         let mut profiles = state.index.classes().filter(matching).flat_map(|class| class.profiles.keys());
-        return profiles.any(|profile| {
-            host_could_hold(demand, profile.cpu, profile.ram) && Gpus::of_profile(profile, demand).could_hold(needs)
-        });
+        return profiles.any(|profile| found(Gpus::of_profile(profile, demand), profile.cpu, profile.ram));
     }
     pinned_runners(state, demand).any(|runner| {
-        let machine = state.machines.get(runner.machine);
-        let host = machine
-            .is_some_and(|machine| host_could_hold(demand, machine.cpu.capacity().get(), machine.ram.capacity().get()));
-        host && Gpus::pinned_on(state, runner, demand).could_hold(needs)
+        let Some(machine) = state.machines.get(runner.machine) else { return false };
+        let gpus = Gpus::pinned_on(state, runner, demand);
+        found(gpus, machine.cpu.capacity().get(), machine.ram.capacity().get())
     })
 }
 
@@ -104,7 +107,7 @@ fn host_could_hold(demand: &Demand<'_>, cpu: u64, ram: u64) -> bool {
 }
 
 /// The GPUs of one runner that a model may use, by size.
-struct Gpus {
+pub(super) struct Gpus {
     /// Largest first.
     whole: SmallVec<[u64; 8]>,
     largest_mig: Option<u64>,
@@ -138,7 +141,7 @@ impl Gpus {
     }
 
     /// Whether they could hold a slot with these needs, each its own. MIG instances never work together.
-    fn could_hold(&self, needs: &[GpuMemory]) -> bool {
+    pub(super) fn could_hold(&self, needs: &[GpuMemory]) -> bool {
         if let ([need], Some(size)) = (needs, self.largest_mig)
             && fits_empty(*need, size)
         {
@@ -149,6 +152,20 @@ impl Gpus {
         needs.len() <= self.whole.len()
             && largest_first.iter().zip(&self.whole).all(|(need, size)| fits_empty(*need, *size))
     }
+
+    /// The sizes of so many GPUs that one slot can have together, largest first, or `None` if there are not so many.
+    pub(super) fn largest(&self, count: usize) -> Option<SmallVec<[u64; 8]>> {
+        if count == 1 {
+            let largest = self.whole.first().copied().max(self.largest_mig)?;
+            return Some(SmallVec::from_slice(&[largest]));
+        }
+        Some(self.whole.get(..count)?.into())
+    }
+
+    /// How many GPUs one slot can have at most.
+    pub(super) fn most_together(&self) -> usize {
+        self.whole.len().max(usize::from(self.largest_mig.is_some()))
+    }
 }
 
 fn is_named(demand: &Demand<'_>, name: &GpuName) -> bool {
@@ -156,7 +173,7 @@ fn is_named(demand: &Demand<'_>, name: &GpuName) -> bool {
     names.is_empty() || names.contains(name)
 }
 
-fn fits_empty(need: GpuMemory, capacity: u64) -> bool {
+pub(super) fn fits_empty(need: GpuMemory, capacity: u64) -> bool {
     match need {
         GpuMemory::Bytes(bytes) => bytes.get() <= capacity,
         GpuMemory::Fraction(_) => capacity > 0,
@@ -165,6 +182,9 @@ fn fits_empty(need: GpuMemory, capacity: u64) -> bool {
 }
 
 fn wait_reason(state: &State, demand: &Demand<'_>, matching: &[&Class]) -> WaitReason {
+    if state.history.has_gone_back() {
+        return WaitReason::HistoryWentBack;
+    }
     if matching.iter().all(|class| !class.standings.contains_key(&Standing::Open)) {
         return WaitReason::RunnersNotReady;
     }

@@ -9,8 +9,10 @@
 mod admit;
 mod evict;
 mod filter;
+mod lack;
 mod place;
 mod reserve;
+mod size;
 mod victims;
 
 use std::cell::Cell;
@@ -21,8 +23,10 @@ use smallvec::SmallVec;
 
 pub(crate) use admit::could_ever;
 pub(crate) use filter::excluded_by;
+pub(crate) use lack::lacks;
 pub(crate) use place::{ask_of, could_use};
 pub(crate) use reserve::{ReservedSite, Wait, choose_reservation};
+pub(crate) use size::Sizes;
 
 use crate::index::{Soon, Wish};
 use crate::reason::{Closed, Unplaceable, WaitReason};
@@ -86,6 +90,19 @@ pub(crate) struct Plan {
     pub(crate) examined: u32,
     /// An idle slot of the same model stood in the way and was spared: others of its shape might not spare it.
     pub(crate) spared_own: bool,
+}
+
+impl Plan {
+    /// The plan for work that was taken in: it waits for better days, unless its model changed so that nobody knows what
+    /// it needs.
+    pub(crate) fn for_queued_work(self) -> Self {
+        let choice = match self.choice {
+            Choice::Never(Unplaceable::UnknownMemory) => self.choice,
+            Choice::Never(_) => Choice::Wait(WaitReason::NoLongerFits),
+            _ => self.choice,
+        };
+        Self { choice, ..self }
+    }
 }
 
 /// A search, and what it has looked at.

@@ -5,8 +5,8 @@ use berth_domain::{Timestamp, WorkloadEnd, WorkloadKind};
 use crate::decide::{self, Decision};
 use crate::event::Event;
 use crate::explain::{self, Outcome};
-use crate::plan::{self, Choice, Demand, Plan};
-use crate::reason::{Cause, Unplaceable, WaitReason};
+use crate::plan::{self, Choice, Demand};
+use crate::reason::Cause;
 use crate::state::State;
 use crate::table::ModelKey;
 
@@ -22,8 +22,7 @@ fn try_head(state: &State, key: ModelKey, kind: WorkloadKind, now: Timestamp) ->
         let (end, cause) = (WorkloadEnd::Cancelled, Cause::ModelDeleted);
         return Some(Decision::of(vec![Event::WorkloadEnded { workload: row.id, end, cause }]));
     }
-    let plan = plan::plan(state, demand);
-    let plan = Plan { choice: settled_choice(plan.choice), ..plan };
+    let plan = plan::plan(state, demand).for_queued_work();
     match &plan.choice {
         // Said before: nothing new to tell.
         Choice::Wait(why) if row.waits == Some(*why) => None,
@@ -35,14 +34,5 @@ fn try_head(state: &State, key: ModelKey, kind: WorkloadKind, now: Timestamp) ->
             Some(Decision { events: vec![end], report: Some(report) })
         }
         _ => Some(decide::assign(state, &demand, plan, row.id, now)),
-    }
-}
-
-/// What was taken in waits for better days, unless its model changed so that nobody knows what it needs.
-fn settled_choice(choice: Choice) -> Choice {
-    match choice {
-        Choice::Never(Unplaceable::UnknownMemory) => choice,
-        Choice::Never(_) => Choice::Wait(WaitReason::NoLongerFits),
-        _ => choice,
     }
 }

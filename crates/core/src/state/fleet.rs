@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 
 use crate::event::{RunnerTraits, Seat};
 use crate::index::{Depth, Profile, Spot, Standing, VictimKey};
-use crate::ledger::Ledger;
-use crate::reason::Closed;
+use crate::ledger::{Balance, Ledger};
+use crate::reason::{Closed, Exclusion};
 use crate::state::work::Claimant;
 use crate::table::{ClassKey, DeviceKey, MachineKey, Row, RunnerKey, SlotKey};
 
@@ -20,9 +20,6 @@ use crate::table::{ClassKey, DeviceKey, MachineKey, Row, RunnerKey, SlotKey};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Machine {
     pub(crate) id: MachineId,
-    pub(crate) boot: BootId,
-    /// Boots that a late report must not bring back.
-    pub(crate) past_boots: Vec<BootId>,
     pub(crate) cpu: Ledger<Millicores>,
     pub(crate) ram: Ledger<Bytes>,
     pub(crate) runners: Vec<RunnerKey>,
@@ -80,6 +77,12 @@ pub(crate) struct Runner {
     /// The order in which runners became known: the last tie-break of a ranking.
     pub(crate) ordinal: u32,
     pub(crate) machine: MachineKey,
+    /// The boot of its machine that it last reported.
+    pub(crate) boot: Option<BootId>,
+    /// Boots that a late report must not bring back.
+    pub(crate) past_boots: Vec<BootId>,
+    /// The machine that it says it is on, while that belongs to another runner and nobody has said who is right.
+    pub(crate) disputes: Option<MachineId>,
     pub(crate) incarnation: Incarnation,
     pub(crate) sequence: Sequence,
     pub(crate) traits: Option<Arc<RunnerTraits>>,
@@ -87,6 +90,13 @@ pub(crate) struct Runner {
     pub(crate) admission: Admission,
     /// Whether it reported since the server started.
     pub(crate) reported: bool,
+    /// It reported since the history went back, if that ever happened.
+    pub(crate) caught_up: bool,
+    /// Its last word was that it obeyed an answer whose code is wrong.
+    pub(crate) sent_invalid_code: bool,
+    /// Why it takes nothing new, whatever its operator says: see [`State::link_bars`](crate::state::State).
+    #[serde(skip)]
+    pub(crate) barred: Option<Exclusion>,
     pub(crate) last_seen: Timestamp,
     /// Its loss was put off then: most of the fleet was silent with it.
     pub(crate) deferred: Timestamp,
@@ -116,7 +126,12 @@ impl Row<RunnerId> for Runner {
 impl Runner {
     /// Whether it takes anything new at all.
     pub(crate) fn is_open(&self) -> bool {
-        self.reported && self.liveness == Liveness::Ready && self.admission == Admission::Open
+        self.is_heard() && self.admission == Admission::Open
+    }
+
+    /// Whether new work may count on it: it reports, and nothing speaks against what it says.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.reported && self.liveness == Liveness::Ready && self.barred.is_none()
     }
 
     pub(crate) fn is_forgotten(&self) -> bool {
@@ -154,6 +169,14 @@ pub(crate) const fn badness(health: GpuHealth) -> u8 {
         GpuHealth::Stale => 1,
         GpuHealth::Failed => 2,
         GpuHealth::Lost => 3,
+    }
+}
+
+/// The numbers of a device, with nothing free where it takes nothing new.
+pub(crate) fn offered(balance: Balance<Bytes>, closed: Option<Closed>) -> Balance<Bytes> {
+    match closed {
+        Some(why) if !why.keeps_its_offer() => Balance { free: Bytes::ZERO, ..balance },
+        _ => balance,
     }
 }
 
@@ -219,6 +242,11 @@ impl Device {
             GpuHealth::Ok if self.reserved_for.is_some() && !self.backfill => Closed::Reserved,
             GpuHealth::Ok => return None,
         })
+    }
+
+    /// Its numbers, to show. What nobody can be given is not free.
+    pub(crate) fn balance(&self) -> Balance<Bytes> {
+        offered(self.ledger.balance(), self.closed())
     }
 
     /// The worst that any of its runners says of it, lost runners aside. While all are lost, their last words stand.

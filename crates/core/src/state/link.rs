@@ -5,7 +5,7 @@
 
 use berth_domain::{SlotState, Timestamp, WorkloadKind, WorkloadState};
 
-use crate::state::{Liveness, OpenSlot, Slot, State, Timer};
+use crate::state::{Liveness, OpenSlot, OwnerPhase, Runner, Slot, State, Timer};
 use crate::table::{DeviceKey, ModelKey, RunnerKey, SlotKey, WorkloadKey};
 
 impl State {
@@ -127,8 +127,7 @@ impl State {
 
     /// Whether new leases may go to a slot: its runner is heard of.
     fn takes_leases(&self, slot: &Slot) -> bool {
-        let runner = self.runners.get(slot.runner);
-        let heard = runner.is_some_and(|runner| runner.reported && runner.liveness == Liveness::Ready);
+        let heard = self.runners.get(slot.runner).is_some_and(Runner::is_heard);
         slot.live && slot.spare() > 0 && heard
     }
 
@@ -250,8 +249,12 @@ impl State {
         let eligible = queued.is_some() && !row.backing_off && row.blocked_by.is_none();
         let paused = queued.filter(|_| !eligible);
         let (was_queued, was_eligible, model, kind) = (row.queued, row.eligible, row.model, row.submission.kind);
+        let phase = OwnerPhase::of(row.state);
+        if let Some(owner) = &row.submission.owner {
+            self.owners.move_one(owner, row.counted, phase);
+        }
         if let Some(row) = self.workloads.get_mut(key) {
-            (row.queued, row.eligible) = (queued, eligible);
+            (row.queued, row.eligible, row.counted) = (queued, eligible, phase);
         }
         if queued != was_queued {
             was_queued.map(|entry| self.queue.order.remove(&entry));

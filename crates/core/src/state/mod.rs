@@ -1,9 +1,12 @@
 //! Everything the core knows. Private to the crate: others read [`crate::view`]s and send commands.
 
 mod agenda;
+mod attempt;
 mod catalogue;
 mod fleet;
+mod history;
 mod link;
+mod owners;
 mod slot;
 mod timers;
 mod work;
@@ -18,9 +21,14 @@ use berth_domain::{
 use serde::{Deserialize, Serialize};
 
 pub(crate) use agenda::Agenda;
+pub use attempt::PastAttempt;
+pub(crate) use attempt::PastAttempts;
 pub(crate) use catalogue::{Model, OpenSlot, Shape, ShapeRow};
 pub use fleet::{Admission, Liveness};
-pub(crate) use fleet::{Device, Machine, MissingGpu, Runner, SeatRow, badness};
+pub(crate) use fleet::{Device, Machine, MissingGpu, Runner, SeatRow, badness, offered};
+pub(crate) use history::{EpochStart, History};
+pub use owners::OwnerPhase;
+pub(crate) use owners::Owners;
 pub(crate) use slot::{Slot, SlotGpu};
 pub(crate) use timers::{Timer, Timers};
 pub(crate) use work::{Claimant, Queue, QueueKey, Reservation, Workload};
@@ -37,12 +45,16 @@ pub struct State {
     pub(crate) cluster: Option<ClusterId>,
     pub(crate) epoch: Epoch,
     pub(crate) revision: Revision,
+    /// Which starts of the server this state knows of.
+    pub(crate) history: History,
     /// The time of the last command: a clock that goes back is not followed.
     pub(crate) now: Timestamp,
     /// No timer counts from before this: the start of the server, or the end of a pause.
     pub(crate) timers_from: Timestamp,
     pub(crate) machines: Table<MachineKey, MachineId, Machine>,
     pub(crate) runners: Table<RunnerKey, RunnerId, Runner>,
+    /// What operators said of runners that name a machine of another runner: which one, and whether it is the same.
+    pub(crate) machine_words: BTreeMap<RunnerId, (MachineId, bool)>,
     pub(crate) devices: Table<DeviceKey, DeviceUuid, Device>,
     /// Devices that an operator shut, also those that nobody lists at the moment.
     pub(crate) cordons: BTreeSet<DeviceUuid>,
@@ -58,6 +70,8 @@ pub struct State {
     /// How many runners have a stray of this id.
     pub(crate) stray_ids: BTreeMap<SlotId, u32>,
     pub(crate) keys: Lookup<IdempotencyKey, WorkloadId>,
+    /// How many workloads each owner has.
+    pub(crate) owners: Owners,
     /// Ended workloads, in the order in which they ended.
     pub(crate) ended: std::collections::VecDeque<WorkloadKey>,
     pub(crate) queue: Queue,
@@ -106,10 +120,12 @@ impl State {
             cluster: None,
             epoch: Epoch::default(),
             revision: Revision::default(),
+            history: History::default(),
             now: Timestamp::default(),
             timers_from: Timestamp::default(),
             machines: Table::default(),
             runners: Table::default(),
+            machine_words: BTreeMap::new(),
             devices: Table::default(),
             cordons: BTreeSet::new(),
             gpu_names: BTreeSet::new(),
@@ -120,6 +136,7 @@ impl State {
             workloads: Table::default(),
             stray_ids: BTreeMap::new(),
             keys: Lookup::default(),
+            owners: Owners::default(),
             ended: std::collections::VecDeque::new(),
             queue: Queue::default(),
             promised: BTreeMap::new(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use berth_domain::{
-    Bytes, Endpoint, Generation, Millicores, ModelRevision, ModelSpec, SlotId, SlotState, Span, Timestamp,
+    Bytes, Endpoint, ExitStatus, Generation, Millicores, ModelRevision, ModelSpec, SlotId, SlotState, Span, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -73,6 +73,9 @@ pub(crate) struct Slot {
     /// Which of its timers are armed.
     pub(crate) armed: u8,
     pub(crate) failure: Option<berth_domain::FailureReason>,
+    /// How the first process of this start ended, if it ended by itself.
+    #[serde(default)]
+    pub(crate) exit: Option<ExitStatus>,
     /// Why nobody can say whether it exists.
     pub(crate) unknown: Option<UnknownReason>,
     /// A job that waits until this slot, its last start, is proven gone.

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::index::{Count, Ranked};
 use crate::reason::{Cause, WaitReason};
+use crate::state::attempt::PastAttempts;
+use crate::state::owners::OwnerPhase;
 use crate::state::slot::Slot;
 use crate::table::{DeviceKey, MachineKey, ModelKey, Row, RunnerKey, ShapeKey, SlotKey, WorkloadKey};
 
@@ -37,6 +39,18 @@ pub(crate) struct Workload {
     pub(crate) waits: Option<WaitReason>,
     pub(crate) cause: Option<Cause>,
     pub(crate) created: Timestamp,
+    /// When it came back to the queue last.
+    #[serde(default)]
+    pub(crate) requeued: Option<Timestamp>,
+    /// When the present attempt got its slot.
+    #[serde(default)]
+    pub(crate) assigned: Option<Timestamp>,
+    /// When the present attempt began to run.
+    #[serde(default)]
+    pub(crate) ran: Option<Timestamp>,
+    /// What became of the attempts before.
+    #[serde(default)]
+    pub(crate) attempts: PastAttempts,
     /// When an attempt failed last: failures of long ago are forgiven.
     pub(crate) last_failure: Option<Timestamp>,
     /// A copy of an earlier attempt may still run.
@@ -55,6 +69,9 @@ pub(crate) struct Workload {
     /// Its key in the queue, while it waits.
     #[serde(skip)]
     pub(crate) queued: Option<QueueKey>,
+    /// Where its owner's counts have it.
+    #[serde(skip)]
+    pub(crate) counted: Option<OwnerPhase>,
     /// Which of its timers are armed.
     pub(crate) armed: u8,
     /// Whether it could be placed if there were room.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Bytes, FilePath, GpuCount, Memory, RankMemory, RunnerId};
 
 pub use options::{CacheType, Inputs, Options, Profile, UnknownName};
-pub use question::{Answer, Asked, Found, Launch, Question, Refusal};
+pub use question::{Answer, Asked, Launch, Question, Refusal};
 
 /// An estimate as a catalogue keeps it: the file, what was asked, and what came of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

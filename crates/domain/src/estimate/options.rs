@@ -128,6 +128,12 @@ impl CacheType {
         values.div_ceil(block) * bytes
     }
 
+    /// How many values share a block.
+    #[must_use]
+    pub const fn values_in_block(self) -> u64 {
+        self.block().0
+    }
+
     /// Whether several values share a block.
     #[must_use]
     pub const fn is_quantized(self) -> bool {
@@ -183,6 +189,29 @@ pub struct Options {
     pub gpu_counts: Option<BTreeSet<GpuCount>>,
     /// What a process takes on each GPU before it does anything: the profile's number, unless said.
     pub overhead: Option<Bytes>,
+}
+
+impl Options {
+    /// Finds the first thing that was asked for and that the estimate was not made for.
+    #[must_use]
+    pub fn differs_from(&self, made_for: &Inputs) -> Option<&'static str> {
+        fn differs<T: PartialEq>(asked: Option<&T>, made_for: &T) -> bool {
+            asked.is_some_and(|asked| asked != made_for)
+        }
+        let fields = [
+            ("profile", differs(self.profile.as_ref(), &made_for.profile)),
+            ("context", differs(self.context.as_ref(), &made_for.context)),
+            ("parallel", differs(self.parallel.as_ref(), &made_for.parallel)),
+            ("cache_type_k", differs(self.cache_type_k.as_ref(), &made_for.cache_type_k)),
+            ("cache_type_v", differs(self.cache_type_v.as_ref(), &made_for.cache_type_v)),
+            ("flash_attention", differs(self.flash_attention.as_ref(), &made_for.flash_attention)),
+            ("batch", differs(self.batch.as_ref(), &made_for.batch)),
+            ("unified_cache", differs(self.unified_cache.as_ref(), &made_for.unified_cache)),
+            ("gpu_counts", differs(self.gpu_counts.as_ref(), &made_for.gpu_counts)),
+            ("overhead", differs(self.overhead.as_ref(), &made_for.overhead)),
+        ];
+        fields.into_iter().find(|(_, differs)| *differs).map(|(name, _)| name)
+    }
 }
 
 /// What an estimate was made for, with nothing left open.

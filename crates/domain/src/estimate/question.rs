@@ -32,15 +32,6 @@ pub struct Launch {
     pub concurrency: u32,
 }
 
-/// An estimate, and what must be added to the arguments to make it true.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Found {
-    /// The estimate.
-    pub estimate: Estimate,
-    /// Arguments that are missing.
-    pub missing: Vec<Arg>,
-}
-
 /// What a refusal is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -65,12 +56,13 @@ pub struct Refusal {
     pub why: String,
 }
 
-/// What is answered.
+/// What is answered: numbers, or why there are none. Arguments for a program are not among them: the server computes
+/// those itself, because it does not let a runner choose what other runners start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// An estimate.
-    Found(Box<Found>),
+    Found(Box<Estimate>),
     /// None.
     Refused(Refusal),
 }

@@ -3,6 +3,7 @@
 //! A file is untrusted input. Every count and length is held against the rest of the file before anything is made
 //! for it; long texts and arrays (chat templates, vocabularies) are passed over; what is kept has a limit.
 
+mod build;
 mod cursor;
 mod error;
 mod header;

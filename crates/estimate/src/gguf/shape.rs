@@ -53,6 +53,7 @@ impl GgufModel {
         keys.windows(&mut layers)?;
         keys.recurrence(&mut layers, embedding)?;
         keys.caches(&mut layers)?;
+        self.builds(&mut layers);
         let latent = keys.optional("attention.key_length_mla", MOST_HEADS)?.is_some_and(|length| length > 0)
             && keys.optional("attention.value_length_mla", MOST_HEADS)?.is_some_and(|length| length > 0);
         Ok(Shape {
@@ -63,6 +64,7 @@ impl GgufModel {
             layers,
             latent,
             encoder: arch::is_encoder(architecture),
+            weighs_first: arch::weighs_first(architecture),
         })
     }
 
@@ -155,7 +157,8 @@ impl Keys<'_> {
         let used = self.by_layer("expert_used_count", count, MOST_HEADS)?.unwrap_or_else(none);
         for (index, layer) in layers.iter_mut().enumerate() {
             layer.feed_forward = dense[index];
-            layer.experts = (used[index] > 0).then_some(Experts { used: used[index], feed_forward: expert[index] });
+            layer.experts =
+                (used[index] > 0).then_some(Experts { used: used[index], feed_forward: expert[index], shared: 0 });
         }
         Ok(())
     }
@@ -209,6 +212,11 @@ impl Keys<'_> {
             return Ok(());
         }
         let recurrent = self.recurrent(kind, layers)?;
+        if kind == Recurrence::WithoutKeysAndFeedForward {
+            for layer in layers.iter_mut().filter(|layer| layer.feed_forward > 0) {
+                layer.caches = false;
+            }
+        }
         let most_heads = layers.iter().map(|layer| layer.heads).max().unwrap_or(0);
         let state = self.state(embedding, most_heads)?;
         for (layer, _) in layers.iter_mut().zip(recurrent).filter(|(_, recurrent)| *recurrent) {

@@ -106,6 +106,7 @@ impl Config {
                 layers: layers.collect(),
                 latent: raw.kv_lora_rank.is_some_and(|rank| rank > 0),
                 encoder: false,
+                weighs_first: false,
             },
             dtype: raw.torch_dtype.as_deref().map_or(CacheType::Bf16, computes_in),
             quantization: raw.quantization_config.and_then(|quantization| quantization.quant_method),
@@ -145,7 +146,7 @@ impl RawConfig {
             key_length: head,
             value_length: head,
             feed_forward,
-            experts: (used > 0).then_some(Experts { used, feed_forward: expert }),
+            experts: (used > 0).then_some(Experts { used, feed_forward: expert, shared: 0 }),
             caches: true,
             ..Layer::default()
         };

@@ -1,8 +1,9 @@
 //! One number for a model of the catalogue: its estimate and the arguments of its runtime say the same, or it is refused.
 
 use berth_domain::RuntimeName;
+use berth_engines::Engine;
 
-use super::{Disagreement, LaunchError, Launched, arguments, disagreements, options};
+use super::{Disagreement, LaunchError, Launched, arguments_for, disagreements, options};
 use crate::estimate::{Estimate, EstimateError};
 use crate::inputs::{Options, Profile};
 use crate::model::Model;
@@ -14,26 +15,39 @@ pub enum Program {
     LlamaServer,
     /// vLLM.
     Vllm,
+    /// Ollama, which is told through its environment.
+    Ollama,
     /// Any other. What its arguments say in the words of the estimate's profile is held against it; what they leave
     /// out is its operator's business.
     Other,
 }
 
 impl Program {
-    /// The program behind a runtime: `llama-server`, `vllm`, and names that begin so.
+    /// The program behind a runtime: `llama-server`, `vllm`, `ollama`, and names that begin so.
     #[must_use]
     pub fn of(runtime: &RuntimeName) -> Self {
-        match runtime.as_str() {
-            name if name.starts_with("llama-server") => Self::LlamaServer,
-            name if name.starts_with("vllm") => Self::Vllm,
-            _ => Self::Other,
+        match Engine::of(runtime.as_str()) {
+            Some(Engine::LlamaServer) => Self::LlamaServer,
+            Some(Engine::Vllm) => Self::Vllm,
+            Some(Engine::Ollama) => Self::Ollama,
+            None => Self::Other,
+        }
+    }
+
+    /// The engine whose table of options is the program's.
+    pub(super) const fn engine(self) -> Option<Engine> {
+        match self {
+            Self::LlamaServer => Some(Engine::LlamaServer),
+            Self::Vllm => Some(Engine::Vllm),
+            Self::Ollama => Some(Engine::Ollama),
+            Self::Other => None,
         }
     }
 
     /// Whether a profile can speak of it.
     const fn has(self, profile: Profile) -> bool {
         match self {
-            Self::LlamaServer => matches!(profile, Profile::LlamaCpp | Profile::Conservative),
+            Self::LlamaServer | Self::Ollama => matches!(profile, Profile::LlamaCpp | Profile::Conservative),
             Self::Vllm => matches!(profile, Profile::Vllm),
             Self::Other => true,
         }
@@ -70,8 +84,7 @@ fn list(found: &[Disagreement]) -> String {
     found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Estimates a model for what is asked and, where that leaves something open, for what the arguments say; else for
-/// `parallel` sequences. Arguments that say something else are refused.
+/// Estimates a model for a launch and completes its arguments: [`estimate_for_launch`], then [`missing_arguments`].
 pub fn agree<S: AsRef<str>>(
     model: &Model,
     program: Program,
@@ -79,26 +92,60 @@ pub fn agree<S: AsRef<str>>(
     args: &[S],
     parallel: u64,
 ) -> Result<Agreement, NotAgreed> {
+    let estimate = estimate_for_launch(model, program, asked, args, parallel)?;
+    let missing = missing_arguments(program, args, &estimate)?;
+    Ok(Agreement { estimate, missing })
+}
+
+/// Estimates a model for what is asked and, where that leaves something open, for what the arguments say; else for
+/// `parallel` sequences.
+pub fn estimate_for_launch<S: AsRef<str>>(
+    model: &Model,
+    program: Program,
+    asked: &Options,
+    args: &[S],
+    parallel: u64,
+) -> Result<Estimate, NotAgreed> {
     let profile = asked.profile.unwrap_or(model.usual_profile());
     if !program.has(profile) {
         return Err(NotAgreed::OtherProgram(profile));
     }
+    // Ollama is told to serve as many at once as the model says, and no argument changes that.
+    if let Some(other) = asked.parallel.filter(|asked| program == Program::Ollama && *asked != parallel) {
+        let launched = Launched::Said(parallel.to_string());
+        let differs = Disagreement { flag: "concurrency".to_owned(), estimated: other.to_string(), launched };
+        return Err(NotAgreed::Differ(vec![differs]));
+    }
     let base = Options { parallel: asked.parallel.or(Some(parallel)), ..Options::default() };
-    let said = options(args, profile, &base)?;
-    let estimate = model.estimate(&merged(asked, said, profile))?;
+    let said = options(program, args, profile, &base)?;
+    Ok(model.estimate(&merged(asked, said, profile))?)
+}
+
+/// Computes the arguments that must be added so that the program takes what was estimated. Refuses arguments that say
+/// something else than the estimate, and an estimate of another program's memory.
+///
+/// It needs the estimate and not the files, so a server can do this for files that only a runner can read.
+pub fn missing_arguments<S: AsRef<str>>(
+    program: Program,
+    args: &[S],
+    estimate: &Estimate,
+) -> Result<Vec<String>, NotAgreed> {
+    if !program.has(estimate.inputs.profile) {
+        return Err(NotAgreed::OtherProgram(estimate.inputs.profile));
+    }
     let (unsaid, differ): (Vec<_>, Vec<_>) =
-        disagreements(args, &estimate).into_iter().partition(|found| found.launched == Launched::NotSaid);
+        disagreements(program, args, estimate)?.into_iter().partition(|found| found.launched == Launched::NotSaid);
     if !differ.is_empty() {
         return Err(NotAgreed::Differ(differ));
     }
     let missing = match program {
         Program::Other => Vec::new(),
-        Program::LlamaServer | Program::Vllm => missing(&estimate, &unsaid),
+        Program::LlamaServer | Program::Vllm | Program::Ollama => missing(program, estimate, &unsaid),
     };
     let all: Vec<&str> = args.iter().map(AsRef::as_ref).chain(missing.iter().map(String::as_str)).collect();
-    let rest = disagreements(&all, &estimate);
+    let rest = disagreements(program, &all, estimate)?;
     match program == Program::Other || rest.is_empty() {
-        true => Ok(Agreement { estimate, missing }),
+        true => Ok(missing),
         false => Err(NotAgreed::Differ(rest)),
     }
 }
@@ -120,8 +167,8 @@ fn merged(asked: &Options, said: Options, profile: Profile) -> Options {
 }
 
 /// The arguments that say what was left out, each with its value.
-fn missing(estimate: &Estimate, unsaid: &[Disagreement]) -> Vec<String> {
-    let all = arguments(estimate);
+fn missing(program: Program, estimate: &Estimate, unsaid: &[Disagreement]) -> Vec<String> {
+    let all = arguments_for(program, estimate);
     let mut missing = Vec::new();
     let mut take = false;
     for word in all {

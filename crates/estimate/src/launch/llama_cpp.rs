@@ -5,7 +5,7 @@ use berth_domain::GpuCount;
 use crate::estimate::Estimate;
 use crate::inputs::{CacheType, Options};
 
-use super::flags::{Flag, Said, Takes};
+use super::flags::Said;
 use super::{Comparison, Disagreement, LaunchError};
 
 const CONTEXT: &str = "--ctx-size";
@@ -15,46 +15,30 @@ const CACHE_V: &str = "--cache-type-v";
 const FLASH: &str = "--flash-attn";
 const BATCH: &str = "--ubatch-size";
 const UNIFIED: &str = "--kv-unified";
-const NOT_UNIFIED: &str = "--no-kv-unified";
 const SPLIT: &str = "--tensor-split";
 const SPLIT_MODE: &str = "--split-mode";
 const LAYERS: &str = "--n-gpu-layers";
 const PROJECTOR: &str = "--mmproj";
+const PROJECTOR_URL: &str = "--mmproj-url";
 
-/// Arguments that put more or less on a GPU than any estimate here knows of.
-const NOT_COVERED: [(&str, &str); 8] = [
-    ("--swa-full", "windows as large as the model's"),
-    ("--model-draft", "no draft model"),
-    ("--lora", "no adapters"),
-    ("--control-vector", "no control vectors"),
-    ("--no-kv-offload", "the cache on the GPU"),
-    ("--override-tensor", "all tensors on the GPU"),
-    ("--cpu-moe", "all tensors on the GPU"),
-    ("--n-cpu-moe", "all tensors on the GPU"),
+/// Options that are held against the estimate one by one.
+const COMPARED: [&str; 11] =
+    [CONTEXT, PARALLEL, CACHE_K, CACHE_V, FLASH, BATCH, UNIFIED, SPLIT, SPLIT_MODE, LAYERS, PROJECTOR];
+
+/// Options that change RAM, or a buffer only downwards, and leave what a GPU gives as it was estimated.
+const WITHOUT_EFFECT: [&str; 8] = [
+    "--batch-size",
+    "--cache-ram",
+    "--ctx-checkpoints",
+    "--repack",
+    "--no-host",
+    "--embedding",
+    "--rerank",
+    "--pooling",
 ];
 
-pub(super) const FLAGS: &[Flag] = &[
-    (&[CONTEXT, "-c"], Takes::Value),
-    (&[PARALLEL, "-np"], Takes::Value),
-    (&[CACHE_K, "-ctk"], Takes::Value),
-    (&[CACHE_V, "-ctv"], Takes::Value),
-    (&[FLASH, "-fa"], Takes::Maybe(&["on", "off", "auto", "1", "0", "-1", "true", "false", "enabled", "disabled"])),
-    (&[BATCH, "-ub"], Takes::Value),
-    (&[UNIFIED, "-kvu"], Takes::Nothing),
-    (&[NOT_UNIFIED, "-no-kvu"], Takes::Nothing),
-    (&[SPLIT, "-ts"], Takes::Value),
-    (&[SPLIT_MODE, "-sm"], Takes::Value),
-    (&[LAYERS, "-ngl", "--gpu-layers"], Takes::Value),
-    (&[PROJECTOR, "-mm", "--mmproj-url", "-mmu"], Takes::Value),
-    (&["--swa-full"], Takes::Nothing),
-    (&["--model-draft", "-md", "--spec-draft-model", "--hf-repo-draft", "-hfd"], Takes::Value),
-    (&["--lora", "--lora-scaled"], Takes::Value),
-    (&["--control-vector", "--control-vector-scaled"], Takes::Value),
-    (&["--no-kv-offload", "-nkvo"], Takes::Nothing),
-    (&["--override-tensor", "-ot"], Takes::Value),
-    (&["--cpu-moe", "-cmoe"], Takes::Nothing),
-    (&["--n-cpu-moe", "-ncmoe"], Takes::Value),
-];
+/// What other options would change.
+const OTHERWISE: &str = "all of the model on the GPU, and nothing beside it";
 
 pub(super) fn compare(said: &Said, estimate: &Estimate) -> Vec<Disagreement> {
     let (inputs, model) = (&estimate.inputs, &estimate.model);
@@ -78,22 +62,41 @@ pub(super) fn compare(said: &Said, estimate: &Estimate) -> Vec<Disagreement> {
         None => inputs.batch == 512,
         Some(value) => is_number(value, inputs.batch),
     });
+    let unified = unified(said);
     match inputs.unified_cache {
-        true => held.hold(UNIFIED, "one cache for all sequences", |value| value.is_some()),
-        false => held.absent(UNIFIED, "a cache for each sequence"),
+        true => held.hold(UNIFIED, "one cache for all sequences", |_| unified == Some(true)),
+        false => held.hold(UNIFIED, "a cache for each sequence", |_| unified != Some(true)),
     }
     let several = inputs.gpu_counts.last().is_some_and(|count| count.get() > 1);
     held.hold(SPLIT, "equal parts", |value| value.map_or(!several, is_even));
     held.hold(SPLIT_MODE, "layer", |value| value.is_none_or(|value| value == "layer"));
     held.hold(LAYERS, "all layers", |value| value.is_none_or(|value| covers(value, model.layers)));
-    match inputs.projector {
-        true => held.hold(PROJECTOR, "a projector", |value| value.is_some()),
-        false => held.absent(PROJECTOR, "no projector"),
+    for projector in [PROJECTOR, PROJECTOR_URL] {
+        let is_other = said.get(PROJECTOR).is_some() || said.get(PROJECTOR_URL).is_some();
+        match inputs.projector {
+            true => held.hold(projector, "a projector", |_| is_other),
+            false => held.absent(projector, "no projector"),
+        }
     }
-    for (flag, estimated) in NOT_COVERED {
-        held.absent(flag, estimated);
+    for (flag, _) in not_covered(said) {
+        held.absent(flag, OTHERWISE);
     }
     held.found
+}
+
+/// Options that no estimate here knows of.
+fn not_covered(said: &Said) -> impl Iterator<Item = (&str, &str)> {
+    let is_default = |(option, _): &(&str, &str)| match said.spelled(option) {
+        Some("--kv-offload" | "-kvo" | "--no-mmproj" | "--no-mmproj-auto" | "--no-op-offload") => true,
+        Some(_) | None => false,
+    };
+    let other = |(option, _): &(&str, &str)| !WITHOUT_EFFECT.contains(option) && *option != PROJECTOR_URL;
+    said.not_covered(&COMPARED).filter(other).filter(move |word| !is_default(word))
+}
+
+/// Whether one cache for all sequences was asked for, or one for each.
+fn unified(said: &Said) -> Option<bool> {
+    said.spelled(UNIFIED).map(|spelled| !spelled.contains("no-kv"))
 }
 
 pub(super) fn arguments(estimate: &Estimate) -> Vec<String> {
@@ -118,7 +121,7 @@ pub(super) fn arguments(estimate: &Estimate) -> Vec<String> {
 }
 
 pub(super) fn wish(said: &Said, options: &mut Options) -> Result<(), LaunchError> {
-    if let Some((flag, _)) = NOT_COVERED.into_iter().find(|(flag, _)| said.get(flag).is_some()) {
+    if let Some((flag, _)) = not_covered(said).next() {
         return Err(LaunchError::NotCovered(flag.to_owned()));
     }
     if said.get(SPLIT).is_some_and(|value| !is_even(value)) || said.get(SPLIT_MODE).is_some_and(|mode| mode != "layer")
@@ -146,9 +149,7 @@ pub(super) fn wish(said: &Said, options: &mut Options) -> Result<(), LaunchError
         Some((value, None)) => return Err(LaunchError::NotCovered(format!("{FLASH} {value}"))),
         None => {}
     }
-    if said.get(UNIFIED).is_some() || said.get(NOT_UNIFIED).is_some() {
-        options.unified_cache = Some(said.get(UNIFIED).is_some());
-    }
+    options.unified_cache = unified(said).or(options.unified_cache);
     Ok(())
 }
 
@@ -164,7 +165,7 @@ fn is_number(value: &str, number: u64) -> bool {
 /// On, off, or neither: "auto" may be either, and is not the same as what was estimated.
 fn switch(value: &str) -> Option<bool> {
     match value {
-        "" | "on" | "1" | "true" | "enabled" => Some(true),
+        "on" | "1" | "true" | "enabled" => Some(true),
         "off" | "0" | "false" | "disabled" => Some(false),
         _ => None,
     }

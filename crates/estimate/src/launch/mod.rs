@@ -8,16 +8,18 @@
 mod agree;
 mod flags;
 mod llama_cpp;
+mod ollama;
 mod vllm;
 
 use std::fmt;
 
+use berth_engines::Misread;
 use serde::{Deserialize, Serialize};
 
 use crate::estimate::Estimate;
 use crate::inputs::{Options, Profile, UnknownName};
 
-pub use agree::{Agreement, NotAgreed, Program, agree};
+pub use agree::{Agreement, NotAgreed, Program, agree, estimate_for_launch, missing_arguments};
 use flags::Said;
 
 /// What a program was told of one thing.
@@ -68,43 +70,56 @@ pub enum LaunchError {
     /// Something that no estimate covers.
     #[error("{0} is not covered by an estimate")]
     NotCovered(String),
+    /// The program could not read them, or not as they look.
+    #[error(transparent)]
+    Misread(#[from] Misread),
 }
 
-/// Where a program's arguments and an estimate differ. Nothing, if the estimate is right for them.
+/// Where the arguments of a program and an estimate differ. Nothing, if the estimate is right for them.
+pub fn disagreements<S: AsRef<str>>(
+    program: Program,
+    args: &[S],
+    estimate: &Estimate,
+) -> Result<Vec<Disagreement>, LaunchError> {
+    let profile = estimate.inputs.profile;
+    let said = Said::read(program, profile, args)?;
+    Ok(match (program, profile) {
+        (Program::Ollama, _) => ollama::compare(&said, estimate),
+        (_, Profile::Vllm) => vllm::compare(&said, estimate),
+        (_, Profile::LlamaCpp | Profile::Conservative) => llama_cpp::compare(&said, estimate),
+    })
+}
+
+/// The arguments that make the program of the estimate's profile do what was estimated.
 #[must_use]
-pub fn disagreements<S: AsRef<str>>(args: &[S], estimate: &Estimate) -> Vec<Disagreement> {
-    let said = said(args, estimate.inputs.profile);
-    match estimate.inputs.profile {
-        Profile::Vllm => vllm::compare(&said, estimate),
-        Profile::LlamaCpp | Profile::Conservative => llama_cpp::compare(&said, estimate),
-    }
+pub fn arguments(estimate: &Estimate) -> Vec<String> {
+    arguments_for(Program::Other, estimate)
 }
 
 /// The arguments that make a program do what was estimated.
-#[must_use]
-pub fn arguments(estimate: &Estimate) -> Vec<String> {
-    match estimate.inputs.profile {
-        Profile::Vllm => vllm::arguments(estimate),
-        Profile::LlamaCpp | Profile::Conservative => llama_cpp::arguments(estimate),
+pub(crate) fn arguments_for(program: Program, estimate: &Estimate) -> Vec<String> {
+    match (program, estimate.inputs.profile) {
+        (Program::Ollama, _) => ollama::arguments(estimate),
+        (_, Profile::Vllm) => vllm::arguments(estimate),
+        (_, Profile::LlamaCpp | Profile::Conservative) => llama_cpp::arguments(estimate),
     }
 }
 
 /// What should be estimated for a program with these arguments. What they do not say stays as it is in `base`.
-pub fn options<S: AsRef<str>>(args: &[S], profile: Profile, base: &Options) -> Result<Options, LaunchError> {
-    let said = said(args, profile);
+pub fn options<S: AsRef<str>>(
+    program: Program,
+    args: &[S],
+    profile: Profile,
+    base: &Options,
+) -> Result<Options, LaunchError> {
+    let said = Said::read(program, profile, args)?;
     let mut options = Options { profile: Some(profile), ..base.clone() };
-    match profile {
-        Profile::Vllm => vllm::wish(&said, &mut options)?,
-        Profile::LlamaCpp | Profile::Conservative => llama_cpp::wish(&said, &mut options)?,
+    match (program, profile) {
+        (Program::Ollama, _) => ollama::wish(&said, &mut options)?,
+        (_, Profile::Vllm) => vllm::wish(&said, &mut options)?,
+        (_, Profile::LlamaCpp | Profile::Conservative) => llama_cpp::wish(&said, &mut options)?,
     }
     Ok(options)
-}
-
-fn said<S: AsRef<str>>(args: &[S], profile: Profile) -> Said {
-    match profile {
-        Profile::Vllm => Said::parse(args, vllm::FLAGS),
-        Profile::LlamaCpp | Profile::Conservative => Said::parse(args, llama_cpp::FLAGS),
-    }
 }
 
 /// Collects what differs.
@@ -119,7 +134,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// Holds what was said against what was estimated. `agrees` gets nothing where nothing was said.
-    fn hold(&mut self, flag: &'static str, estimated: impl fmt::Display, agrees: impl Fn(Option<&str>) -> bool) {
+    fn hold(&mut self, flag: &str, estimated: impl fmt::Display, agrees: impl Fn(Option<&str>) -> bool) {
         let value = self.said.get(flag);
         if agrees(value) {
             return;
@@ -129,7 +144,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// An argument that must not be there at all.
-    fn absent(&mut self, flag: &'static str, estimated: &str) {
+    fn absent(&mut self, flag: &str, estimated: &str) {
         self.hold(flag, estimated, |value| value.is_none());
     }
 }

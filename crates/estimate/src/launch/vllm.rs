@@ -5,7 +5,7 @@ use berth_domain::GpuCount;
 use crate::estimate::Estimate;
 use crate::inputs::{CacheType, Options};
 
-use super::flags::{Flag, Said, Takes};
+use super::flags::Said;
 use super::{Comparison, Disagreement, LaunchError};
 
 const CONTEXT: &str = "--max-model-len";
@@ -15,34 +15,35 @@ const BATCH: &str = "--max-num-batched-tokens";
 const TENSOR_PARALLEL: &str = "--tensor-parallel-size";
 const UTILIZATION: &str = "--gpu-memory-utilization";
 
-/// Arguments that change what a GPU holds in ways that no estimate here knows of.
-const NOT_COVERED: [(&str, &str); 8] = [
-    ("--pipeline-parallel-size", "no stages"),
-    ("--data-parallel-size", "no copies"),
-    ("--dtype", "what the model says"),
-    ("--quantization", "what the model says"),
-    ("--cpu-offload-gb", "all weights on the GPU"),
-    ("--speculative-config", "no draft model"),
-    ("--enable-lora", "no adapters"),
-    ("--kv-cache-memory-bytes", "what is left of the share"),
+/// Options that are held against the estimate one by one.
+const COMPARED: [&str; 6] = [CONTEXT, PARALLEL, CACHE, BATCH, TENSOR_PARALLEL, UTILIZATION];
+
+/// Options that change RAM, or memory only downwards, and leave what a GPU must give as it was estimated.
+const WITHOUT_EFFECT: [&str; 9] = [
+    "--enforce-eager",
+    "--attention-backend",
+    "--moe-backend",
+    "--linear-backend",
+    "--mamba-backend",
+    "--mm-processor-cache-gb",
+    "--mm-processor-cache-type",
+    "--max-num-active-seqs",
+    "--language-model-only",
 ];
 
-pub(super) const FLAGS: &[Flag] = &[
-    (&[CONTEXT], Takes::Value),
-    (&[PARALLEL], Takes::Value),
-    (&[CACHE], Takes::Value),
-    (&[BATCH], Takes::Value),
-    (&[TENSOR_PARALLEL, "-tp"], Takes::Value),
-    (&[UTILIZATION], Takes::Value),
-    (&["--pipeline-parallel-size", "-pp"], Takes::Value),
-    (&["--data-parallel-size", "-dp"], Takes::Value),
-    (&["--dtype"], Takes::Value),
-    (&["--quantization", "-q"], Takes::Value),
-    (&["--cpu-offload-gb"], Takes::Value),
-    (&["--speculative-config", "--speculative-model"], Takes::Value),
-    (&["--enable-lora"], Takes::Nothing),
-    (&["--kv-cache-memory-bytes", "--kv-cache-memory"], Takes::Value),
+/// Values that say what the estimate assumes anyway.
+const NEUTRAL: [(&str, &str); 7] = [
+    ("--pipeline-parallel-size", "1"),
+    ("--data-parallel-size", "1"),
+    ("--decode-context-parallel-size", "1"),
+    ("--prefill-context-parallel-size", "1"),
+    ("--nnodes", "1"),
+    ("--dtype", "auto"),
+    ("--cpu-offload-gb", "0"),
 ];
+
+/// What other options would change.
+const OTHERWISE: &str = "one copy of the model as its files are, and nothing beside it";
 
 pub(super) fn compare(said: &Said, estimate: &Estimate) -> Vec<Disagreement> {
     let (inputs, model) = (&estimate.inputs, &estimate.model);
@@ -67,15 +68,15 @@ pub(super) fn compare(said: &Said, estimate: &Estimate) -> Vec<Disagreement> {
         }
     });
     held.absent(UTILIZATION, "the share that belongs to the slot");
-    for (flag, estimated) in NOT_COVERED {
-        held.hold(flag, estimated, |value| value.is_none_or(harmless));
+    for (flag, _) in not_covered(said) {
+        held.absent(flag, OTHERWISE);
     }
     held.found
 }
 
-/// A number of one stage or copy, and a type that the model says, change nothing.
-fn harmless(value: &str) -> bool {
-    matches!(value, "1" | "auto" | "0")
+/// Options that no estimate here knows of.
+fn not_covered(said: &Said) -> impl Iterator<Item = (&str, &str)> {
+    said.not_covered(&COMPARED).filter(|word| !WITHOUT_EFFECT.contains(&word.0) && !NEUTRAL.contains(word))
 }
 
 fn counts(estimate: &Estimate) -> String {
@@ -101,8 +102,7 @@ pub(super) fn arguments(estimate: &Estimate) -> Vec<String> {
 }
 
 pub(super) fn wish(said: &Said, options: &mut Options) -> Result<(), LaunchError> {
-    let covered = |flag: &str| said.get(flag).is_none_or(harmless);
-    if let Some((flag, _)) = NOT_COVERED.into_iter().find(|(flag, _)| !covered(flag)) {
+    if let Some((flag, _)) = not_covered(said).next() {
         return Err(LaunchError::NotCovered(flag.to_owned()));
     }
     let number = |flag: &'static str| {

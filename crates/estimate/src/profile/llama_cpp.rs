@@ -16,6 +16,13 @@ const CELL_STEP: u64 = 256;
 /// With several GPUs, batches overlap: each GPU keeps so many copies of its inputs.
 const PIPELINE_COPIES: u128 = 4;
 
+/// The room between the tensors of a graph, each of which begins at a multiple of 128 bytes.
+const ALIGNMENT: u128 = 16 << 10;
+/// Rows of a token that wait beside the attention for a feed-forward part that takes the same input.
+const PARALLEL_ROWS: u128 = 1;
+/// Bytes for each token of a batch in inputs that only some architectures have, such as places in a cache of windows.
+const SMALL_INPUTS: u128 = 32;
+
 /// The sizes that follow from the inputs alone.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
@@ -23,19 +30,23 @@ struct Sizes {
     cells: u64,
     /// Caches: one for all sequences, or one for each.
     streams: u64,
-    /// Tokens computed at once.
+    /// Tokens computed at once, as they were asked for.
+    asked: u64,
+    /// Tokens that buffers are made for: each sequence has the same part of a batch, so it is a multiple of them.
     batch: u64,
 }
 
 impl Sizes {
     fn of(inputs: &Inputs) -> Self {
         let tokens = inputs.tokens().next_multiple_of(CELL_STEP);
-        let batch = inputs.batch.min(tokens);
+        // llama.cpp limits the batch by the context before it rounds the context up.
+        let asked = inputs.batch.min(inputs.tokens());
+        let batch = asked.next_multiple_of(inputs.parallel);
         match inputs.unified_cache {
-            true => Self { cells: tokens, streams: 1, batch },
+            true => Self { cells: tokens, streams: 1, asked, batch },
             false => {
                 let cells = (tokens / inputs.parallel).next_multiple_of(CELL_STEP);
-                Self { cells, streams: inputs.parallel, batch }
+                Self { cells, streams: inputs.parallel, asked, batch }
             }
         }
     }
@@ -44,7 +55,7 @@ impl Sizes {
     fn cells_of(&self, layer: &Layer, inputs: &Inputs) -> u64 {
         let Some(window) = layer.window else { return self.cells };
         let sharers = if inputs.unified_cache { inputs.parallel } else { 1 };
-        let wanted = window.saturating_mul(sharers).saturating_add(self.batch);
+        let wanted = window.saturating_mul(sharers).saturating_add(self.asked);
         self.cells.min(wanted).next_multiple_of(CELL_STEP)
     }
 }
@@ -117,8 +128,14 @@ fn compute(shape: &Shape, layers: &[Layer], inputs: &Inputs, sizes: Sizes, outpu
             recurrence(shape, layer, inputs, sizes),
         ]
     });
-    let last = if output { output_row(shape) * u128::from(inputs.parallel) } else { 0 };
-    copies * graph_inputs(shape, layers, inputs, sizes) + steps.max().unwrap_or(0).max(last)
+    // What came out of the last layer is still in use when the results are made.
+    let last = 16 * u128::from(sizes.batch) * u128::from(shape.embedding);
+    let last = if output { last + output_row(shape) * u128::from(inputs.parallel) } else { 0 };
+    let unpacked = layers.iter().map(|layer| unpacked(shape, layer, inputs, sizes)).max().unwrap_or(0);
+    let largest = steps.max().unwrap_or(0).max(last);
+    // The last layer picks the rows that become results out of what it adds up.
+    let picked = if output { 8 * u128::from(inputs.parallel) * u128::from(shape.embedding) } else { 0 };
+    copies * graph_inputs(shape, layers, inputs, sizes) + largest + picked + unpacked + ALIGNMENT
 }
 
 /// Masks, positions, places in the cache, and what comes from the layer before.
@@ -133,7 +150,8 @@ fn graph_inputs(shape: &Shape, layers: &[Layer], inputs: &Inputs, sizes: Sizes) 
         let mut found = layers.iter().filter(|layer| layer.caches && layer.window.is_some() == windowed);
         found.next().map_or(0, |layer| scalar * batch * u128::from(sizes.cells_of(layer, inputs)) + 8 * batch + places)
     };
-    let positions = 4 * batch + 16 * batch;
+    // Tokens, positions, outputs and the numbers that mix tokens with embeddings: some architectures have more of them.
+    let positions = 4 * batch + 16 * batch + SMALL_INPUTS * batch;
     caching(false) + caching(true) + positions + 4 * batch * u128::from(shape.embedding)
 }
 
@@ -144,34 +162,70 @@ fn attention(shape: &Shape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u12
     }
     let batch = u128::from(sizes.batch);
     let cells = if shape.encoder { sizes.batch } else { sizes.cells_of(layer, inputs) };
-    let queries = 2 * u128::from(layer.query_row());
-    let width = 4 * u128::from(shape.embedding) + queries;
+    let (query, key) = (u128::from(layer.query_row()), u128::from(layer.key_row()));
+    let fused = (query + 2 * key).max(2 * query + key);
+    let queries = match (layer.build.fused_queries, inputs.flash_attention) {
+        (true, _) => fused,
+        (false, false) => 2 * query,
+        (false, true) => 2 * query + 2 * key,
+    };
+    let waiting = if layer.build.parallel { PARALLEL_ROWS } else { 0 };
+    let latent = if shape.latent { 1 } else { 0 };
+    let width = (4 + waiting + latent) * u128::from(shape.embedding) + queries;
     match inputs.flash_attention {
+        false if shape.latent => {
+            // The latent rows are turned into values: a copy of one layer's cache, and queries once more.
+            let copy = u128::from(inputs.cache_type_k.row(layer.value_row())) * u128::from(cells * sizes.streams);
+            4 * batch * (u128::from(layer.heads) * u128::from(cells) + width + query) + copy
+        }
         false => 4 * batch * (u128::from(layer.heads) * u128::from(cells) + width),
-        true => 4 * batch * (width + 2 * u128::from(layer.key_row())) + unpacked(shape, layer, inputs, sizes, cells),
+        true => 4 * batch * width,
     }
 }
 
-/// The kernels of a GPU read caches as f16: others are unpacked first, one layer at a time.
-fn unpacked(shape: &Shape, layer: &Layer, inputs: &Inputs, sizes: Sizes, cells: u64) -> u128 {
+/// The copies of one layer's cache as f16, which flash attention reads. They are kept apart from all else.
+fn unpacked(shape: &Shape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128 {
+    if !layer.caches || !inputs.flash_attention {
+        return 0;
+    }
     let copy = |kind: CacheType, row: u64| if kind == CacheType::F16 { 0 } else { 2 * u128::from(row) };
-    let values = if shape.latent { 0 } else { copy(inputs.cache_type_v, layer.value_row()) };
-    let row = copy(inputs.cache_type_k, layer.key_row()) + values;
-    if layer.caches { row * u128::from(cells) * u128::from(sizes.streams) } else { 0 }
+    let row = copy(inputs.cache_type_k, layer.key_row()) + copy(inputs.cache_type_v, layer.value_row());
+    // What waits beside the attention cannot take the place of a copy.
+    let waiting = if layer.build.parallel && row > 0 { 8 * u128::from(sizes.batch * shape.embedding) } else { 0 };
+    row * u128::from(sizes.cells_of(layer, inputs)) * u128::from(sizes.streams) + waiting
 }
 
+/// The rows of a token that are in use at once in the feed-forward part: gate, up and their product, all experts of a
+/// token together.
 fn feed_forward(shape: &Shape, layer: &Layer, sizes: Sizes) -> u128 {
     let embedding = u128::from(shape.embedding);
-    let dense = 3 * u128::from(layer.feed_forward);
-    let routed = layer
-        .experts
-        .map_or(0, |experts| u128::from(experts.used) * (3 * u128::from(experts.feed_forward) + embedding));
-    4 * u128::from(sizes.batch) * (dense.max(routed) + 4 * embedding)
+    let width = u128::from(layer.feed_forward);
+    let dense = match (layer.build.ungated, layer.build.parallel) {
+        (true, false) => width,
+        (true, true) => width + embedding,
+        (false, _) => 3 * width,
+    };
+    let routed = layer.experts.map_or(0, |experts| {
+        let one = u128::from(experts.feed_forward);
+        // The results of all experts take the place of gate and up, unless they are wider than both. Where tokens are
+        // weighed before the experts see them, each expert has a copy of its own.
+        let beyond = if embedding > 2 * one || shape.weighs_first { embedding } else { 0 };
+        let bias = if layer.build.biased_experts { embedding.div_ceil(2) } else { 0 };
+        (u128::from(experts.used) * (3 * one + beyond) + bias).max(3 * u128::from(experts.shared))
+    });
+    // In a model with recurrent layers one row more is in use.
+    let rows = if shape.layers.iter().any(|layer| layer.state.is_some()) { 5 } else { 4 };
+    4 * u128::from(sizes.batch) * (dense.max(routed) + rows * embedding)
 }
 
+/// What passes through a recurrent layer, and its states twice: as they were and as they become. What comes out of an
+/// attention beside it waits.
 fn recurrence(shape: &Shape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128 {
-    let width = layer.state.map_or(0, |state| 5 * u128::from(state.width) + 4 * u128::from(shape.embedding));
-    4 * u128::from(sizes.batch) * width + state_bytes(layer, inputs.parallel)
+    let Some(state) = layer.state else { return 0 };
+    let embedding = u128::from(shape.embedding);
+    let beside = if layer.caches { embedding + u128::from(layer.query_row()) } else { 0 };
+    let width = 5 * u128::from(state.width) + 4 * embedding + beside;
+    4 * u128::from(sizes.batch) * width + 2 * state_bytes(layer, inputs.parallel)
 }
 
 /// The results of one token: a score for each token of the vocabulary, and the embedding it was made of.

@@ -27,6 +27,10 @@ class Model:
     def add(self, method, value):
         self.keys.append((method, value))
 
+    def key(self, name, value):
+        """A key of the architecture: whole numbers, fractions, switches, texts and lists of them."""
+        self.keys.append((None, (f"{self.arch}.{name}", value)))
+
     def norm(self, name, size):
         self.tensors.append((name, (size,), F32))
 
@@ -58,7 +62,10 @@ class Model:
     def start(self, path):
         writer = gguf.GGUFWriter(str(path), self.arch)
         for method, value in self.keys:
-            getattr(writer, method)(value)
+            if method:
+                getattr(writer, method)(value)
+            else:
+                add_key(writer, *value)
         return writer
 
     def write(self, path):
@@ -94,6 +101,12 @@ class Model:
         writer.write_ti_data_to_file()
         writer.close()
         return (path.stat().st_size + 31) // 32 * 32 + length
+
+
+def add_key(writer, name, value):
+    kinds = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string,
+             list: writer.add_array}
+    kinds[type(value)](name, value)
 
 
 def llama(layers=4, embd=256, ff=512, heads=8, kv=2, tied=False, vocab=320):

@@ -25,9 +25,15 @@ fn asked() -> Options {
     }
 }
 
+/// The program that an estimate is of.
+fn program(estimate: &Estimate) -> Program {
+    if estimate.inputs.profile == Profile::Vllm { Program::Vllm } else { Program::LlamaServer }
+}
+
 fn flags(args: &str, estimate: &Estimate) -> Vec<String> {
     let args: Vec<&str> = args.split_whitespace().collect();
-    disagreements(&args, estimate).into_iter().map(|found| found.flag).collect()
+    let found = disagreements(program(estimate), &args, estimate).expect("arguments that can be read");
+    found.into_iter().map(|found| found.flag).collect()
 }
 
 const AGREED: &str = "--ctx-size 16384 --parallel 2 --flash-attn on";
@@ -37,8 +43,8 @@ fn arguments_that_say_what_was_estimated_agree() {
     let made = estimate(&asked());
     assert!(flags(AGREED, &made).is_empty());
     assert!(flags("-m x.gguf -c 16384 -np 2 -fa on --host 127.0.0.1 --port 8080 -ngl 99", &made).is_empty());
-    assert!(flags("--ctx-size=16384 --parallel=2 -fa 1 -ctk f16 -ctv F16 -ub 512", &made).is_empty());
-    assert!(flags("-c 4096 -np 2 -fa -c 16384", &made).is_empty(), "the last word counts");
+    assert!(flags("--ctx_size 16384 --parallel 2 -fa 1 -ctk f16 -ctv F16 -ub 512", &made).is_empty());
+    assert!(flags("-c 4096 -np 2 -fa on -c 16384", &made).is_empty(), "the last word counts");
 }
 
 #[test]
@@ -48,7 +54,6 @@ fn every_other_word_is_found() {
         ("--ctx-size 32768", "--ctx-size"),
         ("-c 8192", "--ctx-size"),
         ("-c many", "--ctx-size"),
-        ("-c", "--ctx-size"),
         ("-np 4", "--parallel"),
         ("--parallel -1", "--parallel"),
         ("--cache-type-k q8_0", "--cache-type-k"),
@@ -75,12 +80,12 @@ fn every_other_word_is_found() {
 #[test]
 fn what_is_not_said_is_no_agreement_where_versions_differ() {
     let made = estimate(&asked());
-    let found = disagreements::<&str>(&[], &made);
+    let found = disagreements::<&str>(Program::LlamaServer, &[], &made).unwrap();
     let said: Vec<(&str, &Launched)> = found.iter().map(|found| (found.flag.as_str(), &found.launched)).collect();
     let not_said = &Launched::NotSaid;
     assert_eq!(said, [("--ctx-size", not_said), ("--parallel", not_said), ("--flash-attn", not_said)]);
     assert_eq!(found[0].to_string(), "--ctx-size is not said, and was estimated as 16384");
-    let other = disagreements(&["-c", "1024"], &made);
+    let other = disagreements(Program::LlamaServer, &["-c", "1024"], &made).unwrap();
     assert_eq!(other[0].to_string(), "--ctx-size 1024, but was estimated as 16384");
     let whole = estimate(&Options { context: None, parallel: Some(1), ..asked() });
     assert!(!flags("-np 1 -fa on", &whole).contains(&"--ctx-size".to_owned()), "the model's own context");
@@ -100,20 +105,20 @@ fn the_arguments_of_an_estimate_agree_with_it() {
         Options { profile: Some(Profile::Conservative), gpu_counts: None, ..asked() },
     ] {
         let made = estimate(&wanted);
-        assert_eq!(disagreements(&arguments(&made), &made), [], "{wanted:?}");
+        assert_eq!(disagreements(Program::LlamaServer, &arguments(&made), &made), Ok(vec![]), "{wanted:?}");
     }
 }
 
 #[test]
 fn arguments_can_be_taken_as_the_wish_for_another_estimate() {
     let args = ["-c", "16384", "-np", "2", "-ctk", "q8_0", "-fa", "off", "-ub", "256", "-kvu"];
-    let wanted = options(&args, Profile::LlamaCpp, &asked()).expect("a wish");
+    let wanted = options(Program::LlamaServer, &args, Profile::LlamaCpp, &asked()).expect("a wish");
     assert_eq!((wanted.context, wanted.parallel, wanted.batch), (Some(8_192), Some(2), Some(256)));
     assert_eq!((wanted.cache_type_k, wanted.flash_attention), (Some(CacheType::Q8_0), Some(false)));
     let made = estimate(&wanted);
-    assert_eq!(disagreements(&args, &made), []);
+    assert_eq!(disagreements(Program::LlamaServer, &args, &made), Ok(vec![]));
     for bad in [&["-c", "much"][..], &["-ctk", "q9"], &["-fa", "auto"], &["--swa-full"], &["-ts", "3,1"]] {
-        assert!(options(bad, Profile::LlamaCpp, &asked()).is_err(), "{bad:?}");
+        assert!(options(Program::LlamaServer, bad, Profile::LlamaCpp, &asked()).is_err(), "{bad:?}");
     }
 }
 
@@ -130,7 +135,7 @@ fn the_arguments_of_vllm_are_held_against_its_estimate() {
     let made = vllm();
     let agreed = "--max-model-len 8192 --max-num-seqs 2 --max-num-batched-tokens 2048";
     assert!(flags(agreed, &made).is_empty());
-    assert!(flags("serve m --max_model_len=8K --max-num-seqs 2 --max-num-batched-tokens 2K -tp 1", &made).is_empty());
+    assert!(flags("--max_model_len=8K --max-num-seqs 2 --max-num-batched-tokens 2K -tp 1", &made).is_empty());
     for (more, flag) in [
         ("--max-model-len 32768", "--max-model-len"),
         ("--max-model-len auto", "--max-model-len"),
@@ -142,13 +147,25 @@ fn the_arguments_of_vllm_are_held_against_its_estimate() {
         ("--pipeline-parallel-size 2", "--pipeline-parallel-size"),
         ("--dtype float32", "--dtype"),
         ("--enable-lora", "--enable-lora"),
+        ("--device-memory-utilization 0.95", "--gpu-memory-utilization"),
+        ("--device-memory-util=0.95", "--gpu-memory-utilization"),
+        ("-sc {}", "--speculative-config"),
+        ("--speculative-config.model x", "--speculative-config"),
+        ("--speculative_config.model=x", "--speculative-config"),
+        ("--spec-model x", "--spec-model"),
+        ("--mm-ipc-gpu-memory-gb 4", "--mm-ipc-gpu-memory-gb"),
+        ("-pcp 2", "--prefill-context-parallel-size"),
+        ("--nnodes 2", "--nnodes"),
+        ("-n2", "--nnodes"),
+        ("--enable-sleep-mode", "--enable-sleep-mode"),
+        ("--kv-cache-memory-bytes 8G", "--kv-cache-memory-bytes"),
     ] {
         assert_eq!(flags(&format!("{agreed} {more}"), &made), [flag], "{more}");
     }
     let args = arguments(&made);
-    assert_eq!(disagreements(&args, &made), []);
+    assert_eq!(disagreements(Program::Vllm, &args, &made), Ok(vec![]));
     let args = ["--max-model-len", "1.5K", "--kv-cache-dtype", "fp8_e5m2", "-tp", "4"];
-    let wanted = options(&args, Profile::Vllm, &asked()).expect("a wish");
+    let wanted = options(Program::Vllm, &args, Profile::Vllm, &asked()).expect("a wish");
     assert_eq!((wanted.context, wanted.cache_type_v), (Some(1_536), Some(CacheType::Fp8)));
     assert_eq!(wanted.gpu_counts, Some(BTreeSet::from([GpuCount::new(4)])));
 }
@@ -209,5 +226,72 @@ fn another_program_is_not_told_words_that_it_may_not_know() {
     let wrong = agree(&model(), Program::Vllm, &asked(), &words(""), 1).expect_err("a GGUF file for vLLM");
     assert_eq!(wrong, NotAgreed::OtherProgram(Profile::LlamaCpp));
     let of = |name: &str| Program::of(&RuntimeName::new(name).expect("a name"));
-    assert_eq!([of("llama-server"), of("vllm"), of("ollama")], [Program::LlamaServer, Program::Vllm, Program::Other]);
+    assert_eq!([of("llama-server"), of("vllm"), of("whisper")], [Program::LlamaServer, Program::Vllm, Program::Other]);
+    assert_eq!(of("ollama"), Program::Ollama);
+}
+
+#[test]
+fn spellings_that_the_engine_does_not_take_are_refused() {
+    for args in ["--ctx-size=16384", "-fa", "-fa -c 16384", "-c", "word"] {
+        let refused = agree(&model(), Program::LlamaServer, &asked(), &words(args), 1).expect_err(args);
+        assert!(matches!(refused, NotAgreed::Args(_)), "{args}: {refused}");
+    }
+    // Nobody knows what another program takes.
+    assert!(agree(&model(), Program::Other, &asked(), &words("--ctx-size=16384 word"), 1).is_ok());
+    assert!(agree(&model(), Program::Other, &asked(), &words("--ctx-size=1024"), 1).is_err());
+}
+
+#[test]
+fn options_that_leave_the_gpu_as_it_is_are_no_disagreement() {
+    let made = estimate(&asked());
+    for more in ["-b 4096", "--cache-ram 1024", "--embedding", "--no-mmproj", "-kvo", "-no-kvu", "--threads 4"] {
+        assert!(flags(&format!("{AGREED} {more}"), &made).is_empty(), "{more}");
+    }
+    for (more, flag) in
+        [("-nkvo", "--kv-offload"), ("--moe-cache-mib 100", "--moe-cache-mib"), ("--mmproj-url u", "--mmproj-url")]
+    {
+        assert_eq!(flags(&format!("{AGREED} {more}"), &made), [flag], "{more}");
+    }
+    let vllm = vllm();
+    let agreed = "--max-model-len 8192 --max-num-seqs 2 --max-num-batched-tokens 2048";
+    assert!(flags(&format!("{agreed} --enforce-eager --seed 1 --pipeline-parallel-size 1"), &vllm).is_empty());
+}
+
+fn ollama(asked: &Options, args: &str, concurrency: u64) -> Result<String, NotAgreed> {
+    let made = agree(&model(), Program::Ollama, asked, &words(args), concurrency)?;
+    let (context, parallel) = (made.estimate.inputs.context, made.estimate.inputs.parallel);
+    Ok(format!("{context}x{parallel} {}", made.missing.join(" ")))
+}
+
+#[test]
+fn ollama_is_told_the_context_and_the_cache_of_its_estimate() {
+    let one = Options { parallel: Some(1), ..asked() };
+    assert_eq!(ollama(&one, "", 1).as_deref(), Ok("8192x1 --num-ctx 8192 --flash-attention 1"));
+    let quantised = Options { cache_type_k: Some(CacheType::Q8_0), cache_type_v: Some(CacheType::Q8_0), ..one.clone() };
+    let told = "8192x1 --num-ctx 8192 --kv-cache-type q8_0 --flash-attention 1";
+    assert_eq!(ollama(&quantised, "", 1).as_deref(), Ok(told));
+    let open = Options { context: None, parallel: None, ..one };
+    let said = "--context-length 4096 --kv-cache-type q4_0 --flash-attention 1";
+    assert_eq!(ollama(&open, said, 3).as_deref(), Ok("4096x3 "), "what the arguments say is estimated");
+    let made = agree(&model(), Program::Ollama, &open, &words(said), 3).expect("an agreement");
+    assert_eq!(made.estimate.inputs.cache_type_v, CacheType::Q4_0);
+}
+
+#[test]
+fn ollama_with_another_context_than_estimated_is_refused() {
+    let one = Options { parallel: Some(1), cache_type_k: Some(CacheType::F16), ..asked() };
+    for (args, says) in [
+        ("--num-ctx 4096", "--num-ctx"),
+        ("--context-length=4096", "--num-ctx"),
+        ("--num-ctx many", "--num-ctx"),
+        ("--kv-cache-type q8_0", "--kv-cache-type"),
+    ] {
+        let asked = Options { flash_attention: Some(true), ..one.clone() };
+        let refused = ollama(&asked, args, 1);
+        assert!(refused.as_ref().is_err_and(|why| why.to_string().contains(says)), "{args}: {refused:?}");
+    }
+    let two = ollama(&one, "", 2).expect_err("another concurrency");
+    assert!(two.to_string().contains("concurrency"), "{two}");
+    let mixed = Options { cache_type_k: Some(CacheType::Q8_0), cache_type_v: Some(CacheType::F16), ..one };
+    assert!(ollama(&mixed, "", 1).is_err(), "one type for keys and values");
 }

@@ -1,6 +1,7 @@
 //! What the crate promises, shown on files.
 #![allow(clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 
+mod cache_types;
 mod folders;
 mod hostile;
 mod launching;

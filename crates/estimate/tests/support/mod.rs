@@ -193,6 +193,11 @@ fn small(number: u64) -> u32 {
 impl Plain {
     /// The metadata of a model of this shape, with heads of 128.
     pub(crate) fn metadata(&self, architecture: &str) -> Gguf {
+        self.metadata_with_heads(architecture, 128, 128)
+    }
+
+    /// The same with keys and values of these lengths.
+    pub(crate) fn metadata_with_heads(&self, architecture: &str, key_length: u32, value_length: u32) -> Gguf {
         let key = |name: &str| format!("{architecture}.{name}");
         Gguf::model(architecture)
             .text("general.name", "a test")
@@ -200,8 +205,8 @@ impl Plain {
             .u32(&key("embedding_length"), small(self.embedding))
             .u32(&key("attention.head_count"), small(self.heads))
             .u32(&key("attention.head_count_kv"), small(self.kv_heads))
-            .u32(&key("attention.key_length"), 128)
-            .u32(&key("attention.value_length"), 128)
+            .u32(&key("attention.key_length"), key_length)
+            .u32(&key("attention.value_length"), value_length)
             .u32(&key("feed_forward_length"), small(self.feed_forward))
             .u32(&key("context_length"), small(self.context))
     }

@@ -34,15 +34,12 @@ impl Agent {
             }),
             Action::Term(id, why) => {
                 tracing::info!(slot = %id, ?why, "asked to end");
-                self.change(id, |_| Life::Ending { since: now, killed: false, why })?;
+                self.change(id, |life| life.asked_to_end(now, why))?;
                 self.live.get(&id).into_iter().for_each(|live| live.tree.term());
                 Ok(())
             }
             Action::Kill(id) => {
-                self.change(id, |life| match life {
-                    Life::Ending { since, why, .. } => Life::Ending { since, killed: true, why },
-                    other => other,
-                })?;
+                self.change(id, Life::ended_by_force)?;
                 self.live.get(&id).into_iter().for_each(|live| live.tree.kill());
                 Ok(())
             }
@@ -71,6 +68,7 @@ impl Agent {
         kept.life = change(kept.life);
         if let Some(live) = self.live.get(&id) {
             kept.pids.clone_from(&live.pids);
+            kept.exit = live.exit.or(kept.exit);
         }
         Ok(self.record.note(kept)?)
     }

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use berth_domain::{ClusterId, DesiredSlot, SlotId, Timestamp, WorkloadKind};
+use berth_domain::{ClusterId, DesiredSlot, SlotId, Span, Timestamp, WorkloadKind};
 
 use super::live::Live;
-use super::observe::end_of;
 use super::{Agent, AgentError};
 use crate::process::{Adoption, Carrier, HealthState, Process, ProcessId, ProcessTable, marked};
 use crate::reconcile::{Health, Kept, Life};
@@ -18,8 +17,8 @@ impl Agent {
         for kept in rows {
             self.take_over(&kept)?;
         }
-        match self.record.obeys() {
-            Some(obeys) => self.find_orphans(obeys.cluster),
+        match self.record.obeys().map(|obeys| obeys.cluster) {
+            Some(cluster) => self.find_orphans(cluster),
             None => Ok(()),
         }
     }
@@ -28,8 +27,9 @@ impl Agent {
     /// another agent of this name may serve another cluster on this machine.
     pub(super) fn join(&mut self, server: Obeys) -> Result<(), AgentError> {
         self.news = true;
+        let cluster = server.cluster;
         self.record.obey(server)?;
-        self.find_orphans(server.cluster)
+        self.find_orphans(cluster)
     }
 
     fn take_over(&mut self, kept: &Kept) -> Result<(), AgentError> {
@@ -44,7 +44,11 @@ impl Agent {
                     tracing::info!(slot = %kept.id, pid = process.id().pid, "adopted");
                     self.watch(&mut live, process, kept);
                 }
-                Adoption::Gone(exit) => live.ended = Some(end_of(&live, exit)),
+                Adoption::Gone(exit) => {
+                    let was_asked = !matches!(kept.life, Life::Planned | Life::Started { .. });
+                    live.note_end(exit, was_asked);
+                    live.exit = live.exit.or(kept.exit);
+                }
                 Adoption::Unknown => {}
             }
             if !id.is_of_this_boot() {
@@ -86,7 +90,7 @@ impl Agent {
     fn find_orphans(&mut self, cluster: ClusterId) -> Result<(), AgentError> {
         let unreadable = |error| AgentError::Io("/proc cannot be read", error);
         let table = ProcessTable::read().map_err(unreadable)?;
-        let found = marked(&table, &self.settings.id).map_err(unreadable)?;
+        let found = marked(&table, &self.settings.id, &self.users).map_err(unreadable)?;
         for (mark, processes) in found.into_iter().filter(|(mark, _)| mark.slot.is_of(cluster)) {
             if self.record.kept().get(&mark.slot).is_some_and(|kept| kept.generation >= mark.generation) {
                 continue;
@@ -99,9 +103,11 @@ impl Agent {
                 spec: None,
                 kind: carrier.kind,
                 life: Life::Started { at: super::now(), ready: true },
+                exit: None,
                 pids: [carrier.process.pid].into(),
                 process: Some(carrier.process),
                 port: None,
+                started_as: None,
             })?;
         }
         Ok(())
@@ -125,9 +131,10 @@ impl Agent {
             kept.gpus.clone_from(&slot.gpus);
             kept.process.iter().for_each(|process| self.occupy(process.pid, &kept));
         }
-        let (kind, grace) = (self.kind_of(&kept), self.grace_of(&kept));
+        let (kind, graces) = (self.kind_of(&kept), self.graces_of(&kept));
         if let Some(live) = self.live.get_mut(&slot.id) {
-            (live.kind, live.grace) = (kind, grace);
+            live.kind = kind;
+            (live.grace, live.loading_grace) = graces;
         }
         Ok(self.record.note(kept)?)
     }
@@ -150,8 +157,9 @@ impl Agent {
         kept.kind.or(by_spec).unwrap_or_default()
     }
 
-    /// Between asking a slot to end and ending it, where its runtime says.
-    pub(super) fn grace_of(&self, kept: &Kept) -> Option<berth_domain::Span> {
-        self.runtimes.get(&kept.spec.as_ref()?.runtime)?.stop_grace()
+    /// Between asking a slot to end and ending it, where its runtime says: of one that was ready, and of one that loads.
+    pub(super) fn graces_of(&self, kept: &Kept) -> (Option<Span>, Option<Span>) {
+        let runtime = kept.spec.as_ref().and_then(|spec| self.runtimes.get(&spec.runtime));
+        runtime.map_or((None, None), |runtime| (runtime.stop_grace(), runtime.loading_grace()))
     }
 }

@@ -11,7 +11,7 @@ use berth_wire::{AgentRequest, Problem, RequestId, RequestKind};
 use tokio::task::JoinHandle;
 
 use super::Agent;
-use crate::process::{Chunk, Follower, SlotLog};
+use crate::process::{Chunk, Follower, RedactedPieces, Redactor, SlotLog};
 
 /// How many are answered at once. The server tells those again that are left.
 const AT_ONCE: usize = 16;
@@ -38,8 +38,8 @@ impl Answers {
         let (client, runner) = (self.client.clone(), self.runner.clone());
         let answering = async move {
             let answered = match found {
-                Found::Log { log, tail_bytes, follow } => {
-                    send_log(&client, &runner, id, &log, tail_bytes, follow).await
+                Found::Log { log, tail_bytes, follow, redactor } => {
+                    send_log(&client, &runner, id, &log, tail_bytes, follow, redactor.pieces()).await
                 }
                 Found::Files { reader, question } => {
                     match tokio::task::spawn_blocking(move || read_files(&reader, &question)).await {
@@ -73,6 +73,7 @@ enum Found {
         log: SlotLog,
         tail_bytes: u64,
         follow: bool,
+        redactor: Redactor,
     },
     /// Files to read.
     Files {
@@ -117,7 +118,7 @@ impl Agent {
                     None => self.logs.past(slot_id, generation),
                 };
                 match log {
-                    Ok(Some(log)) => Found::Log { log, tail_bytes, follow },
+                    Ok(Some(log)) => Found::Log { log, tail_bytes, follow, redactor: self.redactor() },
                     Ok(None) => {
                         Found::nothing(404, "no_log", format!("there is no log of slot {slot_id}, or no longer"))
                     }
@@ -133,7 +134,7 @@ impl Agent {
 
 fn read_files(reader: &Reader, question: &Question) -> Answer {
     match reader.answer(question) {
-        Ok(found) => Answer::Found(Box::new(found)),
+        Ok(estimate) => Answer::Found(Box::new(estimate)),
         Err(refusal) => Answer::Refused(refusal),
     }
 }
@@ -146,11 +147,12 @@ async fn send_log(
     log: &SlotLog,
     tail_bytes: u64,
     follow: bool,
+    pieces: RedactedPieces,
 ) -> Result<(), ClientError> {
     let (upload, sending) = client.answer_with_bytes(runner, id);
     let reading = async {
         match log.follow(tail_bytes) {
-            Ok(follower) => read(follower, upload, follow).await,
+            Ok(follower) => read(follower, upload, follow, pieces).await,
             Err(error) => Err(error),
         }
     };
@@ -167,20 +169,31 @@ async fn send_log(
     }
 }
 
-async fn read(mut follower: Follower, mut upload: Upload, follow: bool) -> io::Result<()> {
+async fn read(mut follower: Follower, mut upload: Upload, follow: bool, mut pieces: RedactedPieces) -> io::Result<()> {
     loop {
         let next = if follow { follower.next().await? } else { follower.next_before_end()? };
-        let Some(chunk) = next else { return Ok(()) };
-        if !upload.send(text(chunk)).await {
+        let Some(chunk) = next else {
+            let rest = pieces.finish();
+            if !rest.is_empty() {
+                upload.send(rest).await;
+            }
+            return Ok(());
+        };
+        let shown = text(chunk, &mut pieces);
+        if !shown.is_empty() && !upload.send(shown).await {
             return Ok(());
         }
     }
 }
 
-/// Where something is missing, a line says so.
-fn text(chunk: Chunk) -> Vec<u8> {
+/// Where something is missing, a line says so. Secrets are taken out.
+fn text(chunk: Chunk, pieces: &mut RedactedPieces) -> Vec<u8> {
     match chunk.lost {
-        0 => chunk.bytes,
-        lost => [format!("\n[berth: {lost} bytes are missing here]\n").into_bytes(), chunk.bytes].concat(),
+        0 => pieces.push(chunk.bytes),
+        lost => {
+            let before = pieces.finish();
+            let gap = format!("\n[berth: {lost} bytes are missing here]\n").into_bytes();
+            [before, gap, pieces.push(chunk.bytes)].concat()
+        }
     }
 }

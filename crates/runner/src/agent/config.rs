@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use berth_domain::{Bytes, LabelKey, LabelValue, PoolName, RunnerId, RuntimeKind, RuntimeName, Span};
 use serde::Deserialize;
 
+use super::users;
+use crate::engine::EnginesFound;
 use crate::inventory::InventorySettings;
 use crate::process::{LogLimits, OnAgentExit};
 use crate::reconcile::Patience;
@@ -38,16 +40,19 @@ pub struct AgentTable {
     pub server: String,
     /// A file with its token.
     pub token_file: Option<PathBuf>,
-    /// A PEM file with the certificate authority of the server.
+    /// A PEM file with the certificate authority of the server, the only one that is trusted then.
     pub ca: Option<PathBuf>,
+    /// Whether its token may be sent over plain http beyond this machine.
+    pub allow_token_over_http: bool,
     /// Where it keeps its record and the logs of its slots.
     pub data_dir: PathBuf,
-    /// Its pool.
-    pub pool: PoolName,
-    /// Its labels.
+    /// Its pool; the one that its token grants unless given.
+    pub pool: Option<PoolName>,
+    /// Its labels, among those that its token grants.
     pub labels: BTreeMap<LabelKey, LabelValue>,
-    /// The name or address under which gateways reach its slots.
-    pub address: String,
+    /// The name or address under which gateways reach its slots; unless given, the one that its token grants, else the
+    /// one from which it connects to the server.
+    pub address: Option<String>,
     /// The address that slots listen on.
     pub bind: IpAddr,
     /// Directories with model files whose headers the server may have read; none unless listed.
@@ -60,6 +65,8 @@ pub struct AgentTable {
     pub drain_on_sigterm: bool,
     /// Between asking a slot to end and ending it, where its runtime says nothing else.
     pub stop_grace: Span,
+    /// The same for a slot that is not ready yet, where its runtime says nothing else; the shorter of the two counts.
+    pub loading_grace: Span,
     /// Between ending a slot by force and giving it up as one that cannot be ended.
     pub unkillable_after: Span,
     /// How long the driver may list a process that is gone before its devices count as out of order.
@@ -77,16 +84,18 @@ impl Default for AgentTable {
             server: "http://127.0.0.1:8080".into(),
             token_file: None,
             ca: None,
+            allow_token_over_http: false,
             data_dir: PathBuf::from("berth-runner-data"),
-            pool: PoolName::default_pool(),
+            pool: None,
             labels: BTreeMap::new(),
-            address: "127.0.0.1".into(),
+            address: None,
             bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
             model_dirs: Vec::new(),
             ports: (20_000, 29_999),
             on_agent_exit: OnAgentExit::Keep,
             drain_on_sigterm: false,
             stop_grace: Span::from_secs(10),
+            loading_grace: Span::from_secs(2),
             unkillable_after: Span::from_secs(60),
             driver_after: Span::from_secs(120),
             report_every: Span::from_secs(10),
@@ -144,14 +153,15 @@ pub enum ConfigError {
 pub struct AgentSettings {
     pub id: RunnerId,
     pub data_dir: PathBuf,
-    pub pool: PoolName,
+    pub pool: Option<PoolName>,
     pub labels: BTreeMap<LabelKey, LabelValue>,
-    pub address: String,
+    pub address: Option<String>,
     pub bind: IpAddr,
     pub model_dirs: Vec<PathBuf>,
     pub ports: RangeInclusive<u16>,
     pub drain_on_sigterm: bool,
     pub stop_grace: Span,
+    pub loading_grace: Span,
     pub unkillable_after: Span,
     pub driver_after: Span,
     pub report_every: Span,
@@ -183,7 +193,9 @@ impl AgentConfig {
         if table.model_dirs.iter().any(|path| !path.is_absolute()) {
             return Err(field("model_dirs", "each must be an absolute path".into()));
         }
-        berth_domain::ReasonText::new(&table.address).map_err(|error| field("agent.address", error.to_string()))?;
+        if let Some(address) = &table.address {
+            berth_domain::ReasonText::new(address).map_err(|error| field("agent.address", error.to_string()))?;
+        }
         let settings = AgentSettings {
             id,
             data_dir: table.data_dir.clone(),
@@ -195,6 +207,7 @@ impl AgentConfig {
             ports: first..=last,
             drain_on_sigterm: table.drain_on_sigterm,
             stop_grace: table.stop_grace,
+            loading_grace: table.loading_grace,
             unkillable_after: table.unkillable_after,
             driver_after: table.driver_after,
             report_every: table.report_every,
@@ -202,19 +215,27 @@ impl AgentConfig {
             inventory: self.inventory.clone(),
             environment: Runtimes::own_environment(),
         };
-        Ok((settings, Runtimes::from_config(&self.runtime)?))
+        let runtimes = Runtimes::from_config(&self.runtime)?;
+        table.token_file.iter().try_for_each(|path| users::check_token_file(path, &runtimes))?;
+        Ok((settings, runtimes))
     }
 }
 
 impl AgentSettings {
     pub(super) fn patience(&self) -> Patience {
-        let Self { stop_grace: grace, unkillable_after, driver_after, .. } = *self;
-        Patience { grace, unkillable_after, driver_after }
+        let Self { stop_grace: grace, loading_grace, unkillable_after, driver_after, .. } = *self;
+        Patience { grace, loading_grace, unkillable_after, driver_after }
     }
 
-    /// Runtimes that this machine has, and what each starts.
-    pub(super) fn offered(&self, runtimes: &Runtimes) -> BTreeMap<RuntimeName, RuntimeKind> {
-        let path = self.environment.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default();
-        runtimes.installed(&path)
+    /// Runtimes whose programs this machine has, with everything that their templates need, and what each starts.
+    pub(super) fn offered(&self, runtimes: &Runtimes, engines: &EnginesFound) -> BTreeMap<RuntimeName, RuntimeKind> {
+        let mut offered = runtimes.installed(&self.path());
+        offered.retain(|name, _| runtimes.get(name).is_some_and(|runtime| engines.offers(runtime)));
+        offered
+    }
+
+    /// Where programs are looked for.
+    pub(super) fn path(&self) -> OsString {
+        self.environment.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default()
     }
 }

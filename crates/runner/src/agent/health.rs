@@ -6,7 +6,7 @@ use berth_domain::{FailureReason, Generation, SlotId, Timestamp};
 use tokio::task::JoinSet;
 
 use super::{Agent, now};
-use crate::process::{HealthChange, HealthState, Probed, probe};
+use crate::process::{HealthChange, HealthState, Probed, SlotLog, probe};
 use crate::reconcile::Health;
 
 /// How long one question may take.
@@ -26,15 +26,16 @@ impl Agent {
             let (Some(checks), Some(launch)) = (&mut live.checks, &live.launch) else { continue };
             if let Some(change) = checks.tick(at) {
                 live.health = health_of(change);
+                note_verdict(&live.log, checks, change);
                 changed = true;
             }
             if live.is_asked {
                 continue;
             }
-            if let Some(path) = checks.due(at) {
+            if let Some(question) = checks.due(at) {
                 let (id, generation, address) = (*id, launch.generation, launch.probe);
                 live.is_asked = true;
-                self.probes.spawn(async move { (id, generation, probe(address, &path, TIMEOUT).await) });
+                self.probes.spawn(async move { (id, generation, probe(address, &question, TIMEOUT).await) });
             }
         }
         changed
@@ -59,8 +60,18 @@ impl Agent {
             return false;
         }
         live.is_asked = false;
-        let change = live.checks.as_mut().and_then(|checks| HealthState::observe(checks, now(), probed));
-        change.map(|change| live.health = health_of(change)).is_some()
+        let Some(checks) = &mut live.checks else { return false };
+        let Some(change) = checks.observe(now(), probed) else { return false };
+        live.health = health_of(change);
+        note_verdict(&live.log, checks, change);
+        true
+    }
+}
+
+/// Why a slot is given up stands at the end of its log, where whoever asks what became of it looks first.
+fn note_verdict(log: &SlotLog, checks: &HealthState, change: HealthChange) {
+    if let Some(verdict) = checks.verdict(change) {
+        log.note(&verdict);
     }
 }
 

@@ -83,6 +83,11 @@ impl Link {
         }
     }
 
+    /// Notes what was obeyed last: the server is shown it from now on.
+    pub(super) fn note_obeyed(&mut self, obeys: Option<Obeys>) {
+        self.obeys = obeys;
+    }
+
     /// Whether a report is under way, or the question to whom.
     pub(super) fn is_speaking(&self) -> bool {
         self.reporting.is_some() || self.asking.is_some()
@@ -102,7 +107,8 @@ impl Link {
         self.sequence += 1;
         report.sequence = berth_domain::Sequence::new(self.sequence);
         report.incarnation = self.incarnation;
-        report.cluster_id = self.obeys.map(|obeys| obeys.cluster);
+        report.cluster_id = self.obeys.as_ref().map(|obeys| obeys.cluster);
+        report.obeyed = self.obeys.as_ref().and_then(|obeys| obeys.code.clone());
         let (client, id, pause) = (self.client.clone(), self.id.clone(), self.pause);
         self.reporting = Some(tokio::spawn(async move {
             tokio::time::sleep(pause).await;
@@ -137,12 +143,13 @@ impl Link {
             after: self.newest.map(|newest| newest.revision),
             wait: Some(TimeSpan(POLL)),
             incarnation,
+            obeyed: self.obeys.as_ref().and_then(|obeys| obeys.code.clone()),
         };
         let (client, id, pause) = (self.client.clone(), self.id.clone(), self.pause);
         self.polling = Some(tokio::spawn(async move {
             tokio::time::sleep(pause).await;
             let sent = Instant::now();
-            Ok((client.desired(&id, query).await?, sent))
+            Ok((client.desired(&id, &query).await?, sent))
         }));
     }
 
@@ -157,8 +164,8 @@ impl Link {
             self.back_off();
             return Heard::Again;
         };
-        let server = Obeys { cluster, epoch: version.epoch };
-        self.obeys = Some(server);
+        let server = Obeys::introduced(cluster, version.epoch);
+        self.obeys = Some(server.clone());
         self.pause = Duration::ZERO;
         Heard::Server(server)
     }
@@ -176,7 +183,7 @@ impl Link {
         self.newest = Some(version);
         self.pause = Duration::ZERO;
         let slots = desired.slots.into_iter().map(Into::into).collect();
-        Heard::Wish(Wish { version, sent, slots }, desired.requests)
+        Heard::Wish(Wish { version, code: desired.code, sent, slots }, desired.requests)
     }
 
     fn answered(&mut self, answer: Result<ReportAnswer, ClientError>) -> Heard {

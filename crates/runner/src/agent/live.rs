@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use berth_domain::{Bytes, DeviceUuid, SlotEnd, Span, Timestamp, WorkloadKind};
+use berth_domain::{Bytes, DeviceUuid, ExitStatus, FailureReason, SlotEnd, Span, Timestamp, WorkloadKind};
 
-use crate::process::{HealthState, Process, SlotLog, Tree};
+use super::observe::end_of;
+use crate::process::{Exit, HealthState, Process, SlotLog, Tree};
 use crate::reconcile::Health;
 use crate::runtime::Launch;
 
@@ -19,12 +20,16 @@ pub(super) struct Live {
     pub(super) kind: WorkloadKind,
     /// Between asking it to end and ending it, where its runtime says.
     pub(super) grace: Option<Span>,
+    /// The same while it is not ready yet.
+    pub(super) loading_grace: Option<Span>,
     pub(super) checks: Option<HealthState>,
     pub(super) health: Health,
     /// It was asked for its health, and has not answered yet.
     pub(super) is_asked: bool,
     /// How its first process ended.
     pub(super) ended: Option<SlotEnd>,
+    /// How its first process ended, if nobody had asked it to.
+    pub(super) exit: Option<ExitStatus>,
     /// Why it cannot be told whether its processes live, in words for the server.
     pub(super) unknown: Option<String>,
     /// Pids that its tree had: the driver must list none of them.
@@ -52,15 +57,28 @@ impl Live {
             launch: None,
             kind: WorkloadKind::default(),
             grace: None,
+            loading_grace: None,
             checks: None,
             health: Health::Pending,
             is_asked: false,
             ended: None,
+            exit: None,
             unknown: None,
             pids: BTreeSet::new(),
             last_alive: BTreeMap::new(),
             memory: BTreeMap::new(),
         }
+    }
+
+    /// Notes how its first process ended, and what that means. What it exits with after it was asked to end says
+    /// nothing of it.
+    pub(super) fn note_end(&mut self, exit: Exit, was_asked: bool) -> SlotEnd {
+        let end = end_of(self, exit);
+        // A program that could not be run did not exit: the code is the agent's own.
+        let has_run = end != SlotEnd::Failed(FailureReason::BadBinary);
+        self.exit = exit.status().filter(|_| has_run && !was_asked);
+        self.ended = Some(end);
+        end
     }
 
     /// When its health is asked for next.

@@ -14,31 +14,40 @@ mod adopt;
 mod answer;
 mod config;
 mod eyes;
+mod findings;
 mod health;
+mod last_lines;
 mod link;
 mod live;
 mod observe;
+mod secrets;
 mod start;
 mod tell;
 mod trace;
+mod users;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use berth_client::{Client, ClientError};
 use berth_domain::{DesiredAction, SlotId, Timestamp};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, watch};
 
 pub use config::{AgentConfig, AgentSettings, ConfigError};
+pub use users::log_slot_users;
 
+use crate::engine::EnginesFound;
 use crate::inventory::Inventory;
 use crate::process::{LogDir, Ports, ProcessTable, SpawnOptions, Spawner};
-use crate::reconcile::{Action, DeviceSeen, Doubt, Seen, Trace, Wish, World, reconcile};
+use crate::reconcile::{Action, DeviceSeen, Doubt, Seen, Trace, Version, Wish, World, reconcile};
 use crate::record::{Obeys, Record, RecordError};
-use crate::runtime::Runtimes;
+use crate::runtime::{Runtimes, UserId};
 use answer::Answers;
 use eyes::Eyes;
+use findings::Findings;
 use health::Probes;
 use link::{Heard, Link};
 use live::Live;
@@ -50,6 +59,8 @@ const SOON: Duration = Duration::from_millis(20);
 const LATER: Duration = Duration::from_secs(10);
 /// How often what slots write is read, and those who serve are asked for their health if it is their turn.
 const CHORES: Duration = Duration::from_secs(1);
+/// Ended children are waited for at once, but their list is read at most this often.
+const REAP_EVERY: Duration = Duration::from_millis(50);
 /// How many rounds may follow each other at once; more would be a loop.
 const ROUNDS: usize = 16;
 
@@ -89,12 +100,18 @@ pub struct Parts {
 pub struct Agent {
     settings: Arc<AgentSettings>,
     runtimes: Runtimes,
+    /// The users that its slots may run as.
+    users: BTreeSet<UserId>,
+    /// The values of the secrets that it gave to slots.
+    given_secrets: BTreeSet<OsString>,
     record: Record,
     live: BTreeMap<SlotId, Live>,
     spawner: Spawner,
     ports: Ports,
     logs: LogDir,
     eyes: Eyes,
+    findings: Findings,
+    engines: EnginesFound,
     link: Link,
     answers: Answers,
     wish: Option<Wish>,
@@ -107,6 +124,11 @@ pub struct Agent {
     probes: Probes,
     /// Rung when the first process of a slot ends.
     somebody_ended: Arc<Notify>,
+    /// Rung when any child ends, also one that a slot left behind.
+    child_ended: Signal,
+    /// When the ended children are waited for, if there are any.
+    next_reap: Option<Instant>,
+    last_reap: Instant,
     /// Something changed that the server should hear of.
     news: bool,
     /// What the server last heard.
@@ -123,6 +145,9 @@ impl Agent {
         agent.prune_logs();
         // Without a first look there is nothing to report.
         agent.eyes.look_now(agent.settings.inventory.deadline).await;
+        secrets::warn_of_loose_files(&agent.runtimes);
+        findings::tell_runtimes(&agent.runtimes, &agent.settings.path());
+        agent.look_at_engines();
         loop {
             agent.round().await?;
             if *stop.borrow() && !agent.may_stay(&mut stop) {
@@ -140,23 +165,31 @@ impl Agent {
         let logs = LogDir::open(&settings.data_dir.join("logs"), settings.logs.limits())
             .map_err(|error| AgentError::Io("logs cannot be kept", error))?;
         let eyes = Eyes::open(settings.inventory.clone()).map_err(|error| AgentError::Io("no thread", error))?;
+        let engines = EnginesFound::open(&settings.data_dir);
         Ok(Self {
             ports: Ports::new(settings.ports.clone()),
             answers: Answers::new(client.clone(), settings.id.clone()),
-            link: Link::new(client, settings.id.clone(), record.obeys()),
+            link: Link::new(client, settings.id.clone(), record.obeys().cloned()),
             settings,
+            users: runtimes.users(),
+            given_secrets: BTreeSet::new(),
             runtimes,
             record,
             live: BTreeMap::new(),
             spawner,
             logs,
             eyes,
+            findings: Findings::default(),
+            engines,
             wish: None,
             said_expired: false,
             doubts: BTreeMap::new(),
             no_starts_before: None,
             probes: Probes::new(),
             somebody_ended: Arc::default(),
+            child_ended: signal(SignalKind::child()).map_err(|error| AgentError::Io("no signals", error))?,
+            next_reap: None,
+            last_reap: Instant::now(),
             news: true,
             said: Said::default(),
             draining: false,
@@ -205,6 +238,9 @@ impl Agent {
         };
         self.spawner.reap(&table);
         let inventory = self.eyes.inventory();
+        if let Some(inventory) = inventory.as_deref() {
+            self.findings.tell(inventory);
+        }
         let seen = self.observe(&table, inventory.as_deref(), now);
         self.drop_settled_doubts();
         let devices = observe::devices(inventory.as_deref());
@@ -219,6 +255,20 @@ impl Agent {
         let micros = begun.elapsed().as_micros();
         tracing::debug!(slots = seen.len(), actions = actions.len(), micros, "looked at everything");
         Ok(actions)
+    }
+
+    /// Asks engines that are new or have changed for their versions and options, in the background.
+    fn look_at_engines(&mut self) {
+        let path = self.settings.path();
+        self.news |= self.engines.look(&mut self.runtimes, &self.settings.environment, &path);
+    }
+
+    /// Waits for the processes that slots left behind, so that none of them stays in the machine's list of processes.
+    fn reap(&mut self) {
+        (self.next_reap, self.last_reap) = (None, Instant::now());
+        if let Ok(table) = ProcessTable::read() {
+            self.spawner.reap(&table);
+        }
     }
 
     fn world<'a>(
@@ -283,17 +333,30 @@ impl Agent {
             let next_probe = self.live.values().filter(|_| changing).filter_map(Live::next_probe).min();
             let next_probe =
                 next_probe.map(|at| Instant::now() + Duration::from_millis(at.since(now()).millis().max(1)));
-            let wake = next_probe.into_iter().fold(until.min(next_chores), Instant::min);
+            let wake = next_probe.into_iter().chain(self.next_reap).fold(until.min(next_chores), Instant::min);
             let is_news = tokio::select! {
                 heard = self.link.hear() => self.take_in(heard)?,
                 Some(Ok(first)) = self.probes.join_next() => self.note_answers(first),
                 () = self.somebody_ended.notified() => true,
+                Some((_, is_new)) = self.engines.next_answer() => {
+                    self.engines.choose_templates(&mut self.runtimes);
+                    self.news |= is_new;
+                    is_new
+                }
+                Some(()) = self.child_ended.recv() => {
+                    self.next_reap = Some(Instant::now().max(self.last_reap + REAP_EVERY));
+                    false
+                }
                 () = tokio::time::sleep_until(wake.into()) => self.ask_for_health(now()),
                 _ = stop.changed(), if !self.draining => true,
             };
+            if self.next_reap.is_some_and(|at| Instant::now() >= at) {
+                self.reap();
+            }
             if Instant::now() >= next_chores {
                 next_chores = Instant::now() + CHORES;
                 self.read_logs();
+                self.look_at_engines();
             }
             if is_news || Instant::now() >= until || self.is_time_to_speak() {
                 return Ok(());
@@ -310,18 +373,20 @@ impl Agent {
             }
             Heard::Answered => self.news,
             Heard::Wish(wish, requests) => {
-                let known = self.record.obeys();
-                if known.is_some_and(|obeys| obeys.cluster != wish.version.cluster) {
+                let heard = Obeys::from(&wish);
+                let is_other = self.record.obeys().is_some_and(|known| known.cluster != heard.cluster);
+                if is_other {
                     tracing::error!(
                         server = %wish.version.cluster,
                         "the server belongs to another cluster: nothing is started or stopped for it. If that is \
                          right, stop the slots of this agent and remove its obeys.json"
                     );
-                } else if known.is_none_or(|obeys| wish.version.epoch >= obeys.epoch) {
-                    self.record.obey(Obeys { cluster: wish.version.cluster, epoch: wish.version.epoch })?;
+                } else if self.record.obeys().is_none_or(|known| !heard.is_before(known)) {
+                    self.record.obey(heard)?;
+                    self.link.note_obeyed(self.record.obeys().cloned());
                 }
                 // Another cluster's server is told nothing of what slots wrote.
-                if self.record.obeys().is_some_and(|obeys| obeys.cluster == wish.version.cluster) {
+                if !is_other {
                     self.answer(requests);
                 }
                 let wish = if self.draining { nothing_of(wish) } else { wish };
@@ -333,7 +398,11 @@ impl Agent {
                 self.wish = Some(wish);
                 is_other
             }
-            Heard::Overtaken => false,
+            // The server is shown what was obeyed: it may have forgotten that it gave that answer.
+            Heard::Overtaken => {
+                self.news = true;
+                true
+            }
             Heard::Superseded => return Err(AgentError::Superseded(self.settings.id.clone())),
             Heard::Refused(error) => return Err(AgentError::Refused(error)),
             Heard::Again => {
@@ -358,6 +427,13 @@ impl Agent {
     }
 }
 
+impl From<&Wish> for Obeys {
+    fn from(wish: &Wish) -> Self {
+        let Version { cluster, epoch, revision } = wish.version;
+        Self { cluster, epoch, revision, code: wish.code.clone() }
+    }
+}
+
 /// The same, but that nothing of it should run. What is asked about is still only asked about.
 fn nothing_of(mut wish: Wish) -> Wish {
     wish.slots.iter_mut().filter(|slot| slot.should_run()).for_each(|slot| slot.action = DesiredAction::Stop);
@@ -378,7 +454,6 @@ mod tests {
     use berth_domain::{Bytes, ClusterId, DesiredSlot, Epoch, Generation, Millicores, Revision, RunSpec, WorkloadKind};
 
     use super::*;
-    use crate::reconcile::Version;
 
     #[test]
     fn an_agent_that_drains_stops_what_should_run_and_answers_what_is_asked() {
@@ -386,6 +461,7 @@ mod tests {
             model: "m".parse().unwrap(),
             runtime: "r".parse().unwrap(),
             kind: WorkloadKind::Lease,
+            model_args: 0,
             args: Vec::new(),
             cpu_millicores: Millicores::ZERO,
             ram_bytes: Bytes::ZERO,
@@ -398,7 +474,7 @@ mod tests {
         let slots = (0..).zip(actions).map(|(number, action)| slot(number, action)).collect();
         let cluster = ClusterId::new(uuid::Uuid::from_u128(1));
         let version = Version { cluster, epoch: Epoch::new(1), revision: Revision::new(1) };
-        let drained = nothing_of(Wish { version, sent: Instant::now(), slots });
+        let drained = nothing_of(Wish { version, code: None, sent: Instant::now(), slots });
         let actions: Vec<DesiredAction> = drained.slots.into_iter().map(|slot| slot.action).collect();
         assert_eq!(actions, [DesiredAction::Stop, DesiredAction::Stop, DesiredAction::Account]);
     }

@@ -56,9 +56,13 @@ fn look(kept: &Kept, live: &mut Live, table: &ProcessTable, inventory: Option<&I
         && let Some(exit) = live.process.as_deref().and_then(Process::poll_exit)
     {
         drop(live.log.pump());
-        let end = end_of(live, exit);
-        tracing::info!(slot = %kept.id, ?exit, ?end, "its process has ended");
-        live.ended = Some(end);
+        let was_asked = !matches!(kept.life, Life::Planned | Life::Started { .. });
+        let end = live.note_end(exit, was_asked);
+        // How a process ends that was asked to end says nothing of the slot: a signal is then no crash.
+        match was_asked {
+            true => tracing::info!(slot = %kept.id, ?exit, "its process has ended, as it was asked to"),
+            false => tracing::info!(slot = %kept.id, ?exit, ?end, "its process has ended by itself"),
+        }
     }
     let tree = match find(kept, live, table) {
         Ok(members) => {
@@ -83,6 +87,7 @@ fn look(kept: &Kept, live: &mut Live, table: &ProcessTable, inventory: Option<&I
         tree,
         health: live.health,
         grace: live.grace,
+        loading_grace: live.loading_grace,
     }
 }
 

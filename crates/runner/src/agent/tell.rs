@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use berth_domain::{
-    Bytes, DeviceUuid, Endpoint, FailureReason, GpuHealth, GpuReport, ReasonText, ReportedClaim, ReportedMemory,
-    ReportedState, RunnerReport, Sequence, SlotEnd, SlotId, SlotReport,
+    Bytes, DeviceUuid, Endpoint, FailureReason, GpuHealth, GpuReport, PoolName, ReasonText, ReportedClaim,
+    ReportedMemory, ReportedState, RunnerReport, Sequence, SlotEnd, SlotId, SlotReport,
 };
 use berth_wire as wire;
 use berth_wire::ReportRequest;
@@ -87,23 +87,30 @@ impl Agent {
         // The server means the start that is in doubt, not an older one that is on record.
         let kept = self.record.kept().values().filter(|kept| !self.doubts.contains_key(&kept.id));
         let slots = doubts.chain(kept.map(|kept| slot_report(kept, self.live.get(&kept.id))));
+        let offered = self.settings.offered(&self.runtimes, &self.engines);
         let report = RunnerReport {
             runner: self.settings.id.clone(),
             incarnation: None,
             cluster: None,
+            obeyed: None,
+            shares_machine: true,
             sequence: Sequence::default(),
             machine: inventory.host.machine.clone(),
             boot: inventory.host.boot.clone(),
             version: words(env!("CARGO_PKG_VERSION")),
-            address: words(&self.settings.address),
-            pool: self.settings.pool.clone(),
+            address: words(self.settings.address.as_deref().unwrap_or_default()),
+            pool: self.settings.pool.clone().unwrap_or_else(PoolName::default_pool),
             labels: self.settings.labels.clone(),
-            runtimes: self.settings.offered(&self.runtimes),
+            allowed: self.runtimes.allowed(&offered),
+            engines: self.engines.report(),
+            runtimes: offered,
             host: inventory.host.report(),
             gpus: inventory.gpus.iter().map(|gpu| self.gpu_report(gpu)).collect(),
             slots: slots.collect(),
         };
         let mut request = ReportRequest::from(report);
+        // An agent that is told no pool leaves it to its token.
+        request.pool = self.settings.pool.clone();
         for (said, gpu) in request.gpus.iter_mut().zip(&inventory.gpus) {
             said.utilization_percent = gpu.telemetry.utilization_percent;
             said.telemetry = telemetry(gpu);
@@ -112,6 +119,7 @@ impl Agent {
             let process = self.record.kept().get(&slot.id).and_then(|kept| kept.process.as_ref());
             slot.pid = process.map(|process| process.pid);
         }
+        self.add_last_lines(&mut request.slots);
         request.links = inventory.links.iter().map(link).collect();
         request
     }
@@ -174,6 +182,7 @@ fn doubt_report(id: SlotId, doubt: &Doubt) -> SlotReport {
         generation: doubt.generation,
         model: None,
         state: ReportedState::Unknown { why: words(&doubt.why) },
+        exit: None,
         endpoint: None,
         claims: Vec::new(),
         memory: Vec::new(),
@@ -193,6 +202,7 @@ fn slot_report(kept: &Kept, live: Option<&Live>) -> SlotReport {
         generation: kept.generation,
         model: kept.spec.as_ref().map(|spec| spec.model.clone()),
         state: unknown.map_or_else(|| state_of(&kept.life), |why| ReportedState::Unknown { why: words(why) }),
+        exit: kept.exit,
         endpoint: endpoint.filter(|_| matches!(kept.life, Life::Started { ready: true, .. })),
         claims: kept.gpus.iter().map(|gpu| ReportedClaim { uuid: gpu.uuid.clone(), bytes: gpu.memory_bytes }).collect(),
         memory: memory.into_iter().flatten().collect(),

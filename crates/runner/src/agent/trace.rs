@@ -32,7 +32,7 @@ impl Agent {
     fn trace(&self, table: &ProcessTable, inventory: Option<&Inventory>, slot: &DesiredSlot) -> io::Result<Trace> {
         // A table is not read at one instant, so somebody who forks all the time may be missing in it.
         for table in [table, table.again()?] {
-            if let Some(carrier) = carriers(table, &self.settings.id, slot.id)?.into_iter().next() {
+            if let Some(carrier) = carriers(table, &self.settings.id, slot.id, &self.users)?.into_iter().next() {
                 return Ok(Trace::Carried(carrier));
             }
         }

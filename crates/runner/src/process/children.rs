@@ -8,12 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rustix::process::{WaitId, WaitIdOptions, waitid};
+use rustix::process::{WaitId, WaitIdOptions, getsid, waitid};
 
 use super::signal;
 use super::table::ProcessTable;
 
-/// How long a dead child may belong to somebody else in this process who is about to wait for it.
+/// How long a dead child of the agent's own session may belong to another part of this process that is about to wait for
+/// it. A slot has a session of its own, so that what a slot left behind is waited for at once.
 const COURTESY: Duration = Duration::from_secs(1);
 
 /// Those that have a handle of their own, and the dead that nobody has waited for yet. There is one list, since a
@@ -36,15 +37,17 @@ pub(super) fn unwatch(pid: u32) {
 /// Waits for the dead that came back to the agent and that nobody else has waited for. Says how many there were.
 pub(super) fn reap(table: &ProcessTable, now: Instant) -> usize {
     let own = std::process::id();
+    let own_session = getsid(None).map_or(0, |session| session.as_raw_nonzero().get().unsigned_abs());
     let mut children = CHILDREN.lock();
     let Children { watched, unclaimed } = &mut *children;
     let dead = table.rows().filter(|row| row.parent == own && row.is_dead() && !watched.contains(&row.pid));
-    let dead: BTreeSet<(u32, u64)> = dead.map(|row| (row.pid, row.start_ticks)).collect();
-    unclaimed.retain(|entry, _| dead.contains(entry));
+    let dead: BTreeMap<(u32, u64), u32> = dead.map(|row| ((row.pid, row.start_ticks), row.session)).collect();
+    unclaimed.retain(|entry, _| dead.contains_key(entry));
     let mut reaped = 0;
-    for entry in dead {
+    for (entry, session) in dead {
         let since = *unclaimed.entry(entry).or_insert(now);
-        if now.saturating_duration_since(since) >= COURTESY
+        let is_of_a_slot = session != own_session;
+        if (is_of_a_slot || now.saturating_duration_since(since) >= COURTESY)
             && let Some(pid) = signal::pid(entry.0)
         {
             let ended = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);

@@ -22,7 +22,7 @@ pub struct Death<'a> {
 const LOOKED_AT: usize = 16 << 10;
 
 /// All of these in one line, in lower case, mean the reason.
-const WORDS: [(&[&str], FailureReason); 27] = [
+const WORDS: [(&[&str], FailureReason); 41] = [
     (&["out of memory"], FailureReason::OutOfMemory),
     (&["outofmemory"], FailureReason::OutOfMemory),
     (&["out_of_memory"], FailureReason::OutOfMemory),
@@ -35,6 +35,20 @@ const WORDS: [(&[&str], FailureReason); 27] = [
     (&["no available memory for the cache blocks"], FailureReason::OutOfMemory),
     (&["free memory on device", "less than desired"], FailureReason::OutOfMemory),
     (&["requires more system memory"], FailureReason::OutOfMemory),
+    (&["unrecognized argument"], FailureReason::BadArgument),
+    (&["error: invalid argument"], FailureReason::BadArgument),
+    (&["unexpected argument", "found"], FailureReason::BadArgument),
+    (&["unrecognized option"], FailureReason::BadArgument),
+    (&["invalid option"], FailureReason::BadArgument),
+    (&["unknown option"], FailureReason::BadArgument),
+    (&["unknown argument"], FailureReason::BadArgument),
+    (&["unknown flag"], FailureReason::BadArgument),
+    (&["no such option"], FailureReason::BadArgument),
+    (&["flag provided but not defined"], FailureReason::BadArgument),
+    (&["error while handling argument"], FailureReason::BadArgument),
+    (&["error: argument", "invalid"], FailureReason::BadArgument),
+    (&["error: argument", "expected"], FailureReason::BadArgument),
+    (&["arguments are required"], FailureReason::BadArgument),
     (&["address already in use"], FailureReason::PortTaken),
     (&["eaddrinuse"], FailureReason::PortTaken),
     (&["couldn't bind", "port"], FailureReason::PortTaken),
@@ -84,7 +98,7 @@ mod tests {
 
     #[test]
     fn n9_the_words_of_real_programs_are_understood() {
-        use FailureReason::{BadBinary, Crashed, DeviceLost, ModelMissing, OutOfMemory, PortTaken};
+        use FailureReason::{BadArgument, BadBinary, Crashed, DeviceLost, ModelMissing, OutOfMemory, PortTaken};
         for (log, expected) in [
             (
                 "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB",
@@ -105,6 +119,13 @@ mod tests {
             ),
             ("terminate called after throwing an instance of 'std::bad_alloc'", OutOfMemory),
             ("OSError: [Errno 12] Cannot allocate memory", OutOfMemory),
+            ("api_server.py: error: unrecognized arguments: --max-model-length 4096", BadArgument),
+            ("api_server.py: error: argument --max-model-len: invalid int value: 'lots'", BadArgument),
+            ("error: invalid argument: --ctx", BadArgument),
+            ("error: unexpected argument '--ctx' found", BadArgument),
+            ("Error: unknown flag: --contextt", BadArgument),
+            ("Error: No such option: --modle", BadArgument),
+            ("/usr/bin/sleep: invalid option -- 'q'", BadArgument),
             ("Error: listen tcp 127.0.0.1:11434: bind: address already in use", PortTaken),
             (
                 "OSError: [Errno 98] error while attempting to bind on address ('127.0.0.1', 8000): address already in use",

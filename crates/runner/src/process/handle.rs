@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use berth_domain::ExitStatus;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
@@ -29,6 +30,18 @@ pub enum Exit {
     NotRun,
     /// It ended as somebody else's child, and nobody noted how.
     Unknown,
+}
+
+impl Exit {
+    /// The exit code or the signal, where there is one.
+    #[must_use]
+    pub const fn status(self) -> Option<ExitStatus> {
+        match self {
+            Self::Code(code) => Some(ExitStatus::Code(code)),
+            Self::Signal(signal) => Some(ExitStatus::Signal(signal)),
+            Self::NotRun | Self::Unknown => None,
+        }
+    }
 }
 
 /// What became of a process that an earlier agent started.

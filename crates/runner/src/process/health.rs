@@ -1,18 +1,37 @@
 //! Whether a slot serves, as a matter of time and of answers. Pure: it asks nobody.
 
+use std::fmt;
+
 use berth_domain::{Span, Timestamp};
 
-use crate::runtime::{Launch, Live, Ready};
+use crate::runtime::{Launch, Live, Question, Ready};
 
 /// What came of asking a program for its health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probed {
     /// It says yes.
     Healthy,
-    /// It answers, but not with yes.
-    Unhealthy,
+    /// It answers, but not with yes: with this status, or with something that is not HTTP.
+    Unhealthy(Option<u16>),
+    /// It is healthy, but does not name the model: with this status, or in an answer without the model.
+    WithoutModel(Option<u16>),
     /// It does not answer.
     Silent,
+}
+
+impl fmt::Display for Probed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Healthy => f.write_str("it answered with yes"),
+            Self::Unhealthy(Some(status)) => write!(f, "it answered {status}"),
+            Self::Unhealthy(None) => f.write_str("it answered with something that is not HTTP"),
+            Self::WithoutModel(Some(status)) => {
+                write!(f, "it was healthy and answered {status} to the question for the model")
+            }
+            Self::WithoutModel(None) => f.write_str("it was healthy and did not name the model"),
+            Self::Silent => f.write_str("it did not answer"),
+        }
+    }
 }
 
 /// What an answer, or the lack of one, has changed.
@@ -36,11 +55,13 @@ enum Phase {
 /// The health of one slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthState {
-    ready: Option<Ready>,
+    ready: Option<(Ready, Question)>,
     live: Option<Live>,
     started: Timestamp,
     next: Timestamp,
     phase: Phase,
+    /// The last answer, for whoever wants to know why it was given up.
+    last: Option<Probed>,
 }
 
 impl HealthState {
@@ -50,7 +71,8 @@ impl HealthState {
     /// A program that was started now.
     #[must_use]
     pub fn starting(launch: &Launch, now: Timestamp) -> Self {
-        Self { ready: launch.ready.clone(), live: launch.live.clone(), started: now, next: now, phase: Phase::Starting }
+        let (ready, live) = (launch.ready.clone(), launch.live.clone());
+        Self { ready, live, started: now, next: now, phase: Phase::Starting, last: None }
     }
 
     /// An adopted program that is known to have served.
@@ -69,37 +91,36 @@ impl HealthState {
     #[must_use]
     pub fn next(&self) -> Option<Timestamp> {
         match (self.phase, &self.ready, &self.live) {
-            (Phase::Starting, Some(ready), _) => Some(self.next.min(self.started.after(ready.deadline))),
+            (Phase::Starting, Some((ready, _)), _) => Some(self.next.min(self.started.after(ready.deadline))),
             (Phase::Starting, None, _) => Some(self.started),
             (Phase::Ready { .. }, _, Some(_)) => Some(self.next),
             (Phase::Ready { .. }, _, None) | (Phase::Over, ..) => None,
         }
     }
 
-    /// The path to ask now, if it is time. Whoever asks does so once, and tells the answer to [`HealthState::observe`].
-    pub fn due(&mut self, now: Timestamp) -> Option<String> {
+    /// The question to ask now, if it is time. The caller asks it once and passes the answer to [`HealthState::observe`].
+    pub fn due(&mut self, now: Timestamp) -> Option<Question> {
         if now < self.next {
             return None;
         }
-        let (path, pause) = match (self.phase, &self.ready, &self.live) {
+        let (question, pause) = match (self.phase, &self.ready, &self.live) {
             // A program that starts fast is asked often; one that takes minutes is not.
-            (Phase::Starting, Some(ready), _) => {
+            (Phase::Starting, Some((ready, question)), _) => {
                 let eighth = Span::from_millis(now.since(self.started).millis() / 8);
-                (&ready.path, eighth.max(Self::SHORTEST).min(ready.every))
+                (question.clone(), eighth.max(Self::SHORTEST).min(ready.every))
             }
-            (Phase::Ready { .. }, _, Some(live)) => (&live.path, live.every),
+            (Phase::Ready { .. }, _, Some(live)) => (Question { path: live.path.clone(), model: None }, live.every),
             _ => return None,
         };
-        let path = path.clone();
         self.next = now.after(pause);
-        Some(path)
+        Some(question)
     }
 
     /// What time alone has changed: a deadline that has passed, or a program that needs no more than to run.
     pub fn tick(&mut self, now: Timestamp) -> Option<HealthChange> {
         match (self.phase, &self.ready) {
             (Phase::Starting, None) => Some(self.enter_ready(now)),
-            (Phase::Starting, Some(ready)) if now >= self.started.after(ready.deadline) => {
+            (Phase::Starting, Some((ready, _))) if now >= self.started.after(ready.deadline) => {
                 self.phase = Phase::Over;
                 Some(HealthChange::NeverReady)
             }
@@ -109,6 +130,7 @@ impl HealthState {
 
     /// What an answer has changed.
     pub fn observe(&mut self, now: Timestamp, probed: Probed) -> Option<HealthChange> {
+        self.last = Some(probed);
         match (&mut self.phase, probed) {
             (Phase::Starting, Probed::Healthy) => Some(self.enter_ready(now)),
             (Phase::Starting, _) => self.tick(now),
@@ -128,6 +150,23 @@ impl HealthState {
         }
     }
 
+    /// Why it was given up, for a person: what was asked, how long or how often, and what came back.
+    #[must_use]
+    pub fn verdict(&self, change: HealthChange) -> Option<String> {
+        let last = self.last.map(|probed| format!("; the last time {probed}")).unwrap_or_default();
+        match (change, &self.ready, &self.live) {
+            (HealthChange::NeverReady, Some((Ready { deadline, .. }, Question { path, model })), _) => {
+                let model = model.as_ref().map(|model| format!(" and GET {} with the model's name", model.path));
+                let model = model.unwrap_or_default();
+                Some(format!("not ready: GET {path} was not answered with 2xx{model} within {deadline}{last}"))
+            }
+            (HealthChange::Dead, _, Some(Live { path, failures, .. })) => {
+                Some(format!("no longer alive: GET {path} failed {failures} times in a row{last}"))
+            }
+            _ => None,
+        }
+    }
+
     fn enter_ready(&mut self, now: Timestamp) -> HealthChange {
         self.phase = Phase::Ready { failures: 0 };
         self.next = self.live.as_ref().map_or(now, |live| now.after(live.every));
@@ -138,17 +177,24 @@ impl HealthState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::ModelQuestion;
 
     fn at(millis: u64) -> Timestamp {
         Timestamp::from_millis(millis)
     }
 
     fn state(ready: Option<Ready>, live: Option<Live>) -> HealthState {
-        HealthState { ready, live, started: at(0), next: at(0), phase: Phase::Starting }
+        let ready = ready.map(|ready| (ready.clone(), Question { path: ready.path, model: None }));
+        HealthState { ready, live, started: at(0), next: at(0), phase: Phase::Starting, last: None }
     }
 
     fn ready() -> Option<Ready> {
-        Some(Ready { path: "/r".into(), every: Span::from_millis(200), deadline: Span::from_secs(10) })
+        Some(Ready {
+            path: "/r".into(),
+            model_path: None,
+            every: Span::from_millis(200),
+            deadline: Span::from_secs(10),
+        })
     }
 
     fn live() -> Option<Live> {
@@ -179,15 +225,42 @@ mod tests {
     }
 
     #[test]
+    fn what_is_given_up_says_what_was_asked_and_what_came_back() {
+        let mut health = state(ready(), live());
+        assert_eq!(health.observe(at(1), Probed::Unhealthy(Some(404))), None);
+        let given_up = "not ready: GET /r was not answered with 2xx within 10s; the last time it answered 404";
+        assert_eq!(health.verdict(HealthChange::NeverReady).as_deref(), Some(given_up));
+        assert_eq!(health.observe(at(2), Probed::Silent), None);
+        let dead = "no longer alive: GET /l failed 3 times in a row; the last time it did not answer";
+        assert_eq!(health.verdict(HealthChange::Dead).as_deref(), Some(dead));
+        assert_eq!(health.verdict(HealthChange::Ready), None);
+    }
+
+    #[test]
+    fn a_healthy_program_without_the_model_is_not_ready_and_says_so() {
+        let mut health = state(ready(), live());
+        let model = ModelQuestion { path: "/v1/models/x".into(), names: vec!["x".into()] };
+        if let Some((_, question)) = &mut health.ready {
+            question.model = Some(model);
+        }
+        assert_eq!(health.observe(at(1), Probed::WithoutModel(Some(404))), None);
+        assert!(!health.is_ready());
+        let given_up = "not ready: GET /r was not answered with 2xx and GET /v1/models/x with the model's name within 10s; \
+                        the last time it was healthy and answered 404 to the question for the model";
+        assert_eq!(health.verdict(HealthChange::NeverReady).as_deref(), Some(given_up));
+        assert_eq!(health.observe(at(2), Probed::Healthy), Some(HealthChange::Ready));
+    }
+
+    #[test]
     fn one_bad_answer_is_no_death_and_a_good_one_makes_up_for_two() {
         let mut health = state(ready(), live());
         assert_eq!(health.observe(at(100), Probed::Healthy), Some(HealthChange::Ready));
         assert_eq!(health.next(), Some(at(5_100)));
-        assert_eq!(health.due(at(5_100)).as_deref(), Some("/l"));
-        for probed in [Probed::Silent, Probed::Unhealthy, Probed::Healthy, Probed::Silent, Probed::Silent] {
+        assert_eq!(health.due(at(5_100)), Some(Question { path: "/l".into(), model: None }));
+        for probed in [Probed::Silent, Probed::Unhealthy(None), Probed::Healthy, Probed::Silent, Probed::Silent] {
             assert_eq!(health.observe(at(6_000), probed), None);
         }
-        assert_eq!(health.observe(at(7_000), Probed::Unhealthy), Some(HealthChange::Dead));
+        assert_eq!(health.observe(at(7_000), Probed::Unhealthy(Some(503))), Some(HealthChange::Dead));
     }
 
     #[test]

@@ -1,19 +1,41 @@
 //! The mark that every process of a slot inherits: three variables of its environment. A fourth says what kind of slot it
-//! is, for agents that have no record of it.
+//! is, for agents that have no record of it; a fifth is a secret of this start of the slot.
 //!
-//! It finds who left its parent, its group and its session. It does not find who cleared its environment, wrote over it
-//! (as programs do that set their title) or runs as another user: those are found by descent, group, session or cgroup,
-//! or because they were seen before.
+//! It finds who left its parent, its group and its session. It does not find who cleared its environment or wrote over it
+//! (as programs do that set their title): those are found by descent, group, session or cgroup, or because they were
+//! seen before.
+//!
+//! # Forged marks
+//!
+//! Any process can put any mark into its own environment, and the ids in it are no secrets. So a mark counts only on a
+//! process that [`MarkTrust`] believes:
+//!
+//! | the agent has | a mark counts on a process that |
+//! | --- | --- |
+//! | a record of the start, with its secret | carries the secret, and runs as the user that the slot was started as, or as root. (A slot that was started as root may have become anybody: there the secret is enough.) |
+//! | no record of it, or one without a secret | runs as the agent's own user, or as the user of one of its runtimes |
+//!
+//! A process of another user can neither read the secret (`/proc/PID/environ` is shown to the same user and to root) nor
+//! choose its own real user id. It is never adopted, charged or ended for a mark that it copied, and keeps no slot from
+//! starting or from being proven gone.
+//!
+//! A process of the *same* user can read the environment of that user's slots, and so copy a secret. What it gains: it
+//! counts as part of the slot whose mark it carries, which therefore is not gone before this process is, and it is ended
+//! with that slot. While no record exists it can pretend to be a slot of this agent, which is then reported as a stray
+//! and stopped. What it cannot do: make a slot look gone that is not, or have any process ended but itself and its own
+//! children. Runtimes that do not trust each other need users of their own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io;
 
 use berth_domain::{Generation, RunnerId, SlotId, WorkloadKind};
+use serde::{Deserialize, Serialize};
 
 use super::exit_file;
 use super::id::ProcessId;
 use super::table::{ProcessTable, read_of};
-use crate::runtime::{SLOT_GENERATION, SLOT_ID, SLOT_KIND, SLOT_RUNNER, kind_named};
+use crate::runtime::{SLOT_GENERATION, SLOT_ID, SLOT_KIND, SLOT_RUNNER, SLOT_SECRET, UserId, kind_named};
 
 /// Whose process it is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,15 +49,6 @@ pub struct SlotMark {
 }
 
 impl SlotMark {
-    /// The mark in a process's environment. Nothing if there is none, or if one may not look.
-    pub fn of(pid: u32) -> io::Result<Option<Self>> {
-        match read_of(pid, "environ") {
-            Ok(environ) => Ok(environ.as_deref().and_then(Self::parse)),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
     fn parse(environ: &[u8]) -> Option<Self> {
         let found = ours(environ)?;
         Some(Self {
@@ -44,6 +57,105 @@ impl SlotMark {
             generation: Generation::new(found.get(SLOT_GENERATION)?.parse().ok()?),
         })
     }
+}
+
+/// A random text that one start of a slot carries in its environment.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SlotSecret(String);
+
+impl SlotSecret {
+    /// A new one, of 128 random bits.
+    pub fn random() -> io::Result<Self> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+        Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+    }
+
+    /// Its text, for the environment of the slot and for nothing else.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A secret is not shown.
+impl fmt::Debug for SlotSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SlotSecret")
+    }
+}
+
+/// What the processes of one start of a slot are known by. It is on record before they are started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartedAs {
+    /// The user that they run as.
+    pub user: UserId,
+    /// What they carry.
+    pub secret: SlotSecret,
+}
+
+/// On which processes a mark counts. The documentation of this module says why.
+#[derive(Clone, Debug)]
+pub enum MarkTrust {
+    /// On those of one start of a slot, which is on record.
+    Start(StartedAs),
+    /// On those of these users: all that is known of a start without a secret on record.
+    Users(BTreeSet<UserId>),
+}
+
+impl MarkTrust {
+    fn believes(&self, carried: &CarriedMark) -> bool {
+        match self {
+            // The keeper of a job runs as the agent does, which is root where users differ.
+            Self::Start(StartedAs { user, secret }) => {
+                let may_be_its_user = user.is_root() || carried.user == *user || carried.user.is_root();
+                carried.secret.as_ref() == Some(secret) && may_be_its_user
+            }
+            Self::Users(users) => users.contains(&carried.user),
+        }
+    }
+}
+
+/// A process that carries a mark, whether or not it is believed.
+#[derive(Clone, Debug)]
+pub(super) struct CarriedMark {
+    pub(super) pid: u32,
+    user: UserId,
+    secret: Option<SlotSecret>,
+}
+
+/// The mark in a process's environment, and what is needed to tell whether it counts. Nothing if there is none, if one may
+/// not look, or if the process has gone.
+pub(super) fn carried(pid: u32) -> io::Result<Option<(SlotMark, CarriedMark)>> {
+    let environ = match read_of(pid, "environ") {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
+        environ => environ?,
+    };
+    let Some(environ) = environ else { return Ok(None) };
+    let Some(mark) = SlotMark::parse(&environ) else { return Ok(None) };
+    let Some(user) = real_user(pid)? else { return Ok(None) };
+    let secret = ours(&environ).and_then(|ours| Some(SlotSecret((*ours.get(SLOT_SECRET)?).to_owned())));
+    Ok(Some((mark, CarriedMark { pid, user, secret })))
+}
+
+/// The real user of a process, which it cannot choose. Nothing if the process has gone.
+fn real_user(pid: u32) -> io::Result<Option<UserId>> {
+    let Some(status) = read_of(pid, "status")? else { return Ok(None) };
+    let text = String::from_utf8_lossy(&status);
+    let line = text.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let number = line.and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
+    let unreadable = || io::Error::other(format!("/proc/{pid}/status does not say whose process it is"));
+    number.map(|number| Some(UserId::new(number))).ok_or_else(unreadable)
+}
+
+/// The processes of a table that carry this mark and are believed.
+pub(super) fn believed<'a>(
+    table: &'a ProcessTable,
+    mark: &SlotMark,
+    trust: &'a MarkTrust,
+) -> io::Result<impl Iterator<Item = u32> + 'a> {
+    let carried = table.marks()?.get(mark).into_iter().flatten();
+    Ok(carried.filter(|carried| trust.believes(carried)).map(|carried| carried.pid))
 }
 
 /// What Berth set in an environment. Nothing if that is no longer what Berth wrote.
@@ -75,13 +187,17 @@ impl Carrier {
     }
 }
 
-/// Which starts of a slot there are processes of, by the mark of this runner, the newest first.
-pub fn carriers(table: &ProcessTable, runner: &RunnerId, slot: SlotId) -> io::Result<Vec<Carrier>> {
+/// Which starts of a slot there are processes of, by the mark of this runner, the newest first. The slot is not on record,
+/// so the users of the agent's slots are all that tells its processes from others.
+pub fn carriers(
+    table: &ProcessTable,
+    runner: &RunnerId,
+    slot: SlotId,
+    users: &BTreeSet<UserId>,
+) -> io::Result<Vec<Carrier>> {
     let mut found = Vec::new();
-    for (mark, pids) in table.marks()?.iter().filter(|(mark, _)| mark.runner == *runner && mark.slot == slot) {
-        let rows = pids.iter().filter_map(|pid| table.get(*pid));
-        let processes = rows.map(ProcessId::from_row).collect::<io::Result<Vec<_>>>()?;
-        found.extend(Carrier::of(mark, &processes)?);
+    for (mark, processes) in marked(table, runner, users)?.iter().filter(|(mark, _)| mark.slot == slot) {
+        found.extend(Carrier::of(mark, processes)?);
     }
     found.sort_by_key(|carrier| std::cmp::Reverse(carrier.generation));
     Ok(found)
@@ -97,13 +213,21 @@ pub fn is_legible(pid: u32) -> io::Result<bool> {
     }
 }
 
-/// Everybody who carries a mark of this runner. Ask this once, when the agent knows which cluster it serves: what is of
-/// that cluster and not on record is an orphan.
-pub fn marked(table: &ProcessTable, runner: &RunnerId) -> io::Result<BTreeMap<SlotMark, Vec<ProcessId>>> {
+/// Every process of one of these users that carries a mark of this runner. Ask this once, when the agent knows which
+/// cluster it serves: what is of that cluster and not on record is an orphan.
+pub fn marked(
+    table: &ProcessTable,
+    runner: &RunnerId,
+    users: &BTreeSet<UserId>,
+) -> io::Result<BTreeMap<SlotMark, Vec<ProcessId>>> {
+    let trust = MarkTrust::Users(users.clone());
     let mut found = BTreeMap::new();
-    for (mark, pids) in table.marks()?.iter().filter(|(mark, _)| mark.runner == *runner) {
-        let rows = pids.iter().filter_map(|pid| table.get(*pid));
-        found.insert(mark.clone(), rows.map(ProcessId::from_row).collect::<io::Result<_>>()?);
+    for mark in table.marks()?.keys().filter(|mark| mark.runner == *runner) {
+        let rows = believed(table, mark, &trust)?.filter_map(|pid| table.get(pid));
+        let processes = rows.map(ProcessId::from_row).collect::<io::Result<Vec<_>>>()?;
+        if !processes.is_empty() {
+            found.insert(mark.clone(), processes);
+        }
     }
     Ok(found)
 }
@@ -122,5 +246,34 @@ mod tests {
         let mark = SlotMark::parse(&bytes).unwrap();
         assert_eq!((mark.slot.to_string().as_str(), mark.generation.get(), mark.runner.as_str()), (id, 3, "r1"));
         assert_eq!(SlotMark::parse(b"BERTH_SLOT_ID=nonsense\0"), None);
+    }
+
+    #[test]
+    fn a_mark_counts_by_user_and_secret() {
+        let secret = SlotSecret("s".to_owned());
+        let carried = |user, secret: Option<&str>| CarriedMark {
+            pid: 1,
+            user: UserId::new(user),
+            secret: secret.map(|secret| SlotSecret(secret.to_owned())),
+        };
+        let started = |user| MarkTrust::Start(StartedAs { user: UserId::new(user), secret: secret.clone() });
+        assert!(started(7).believes(&carried(7, Some("s"))));
+        assert!(started(7).believes(&carried(0, Some("s"))), "a keeper runs as the agent does");
+        assert!(!started(7).believes(&carried(8, Some("s"))), "a secret that became known helps no other user");
+        assert!(started(0).believes(&carried(8, Some("s"))), "root may have become anybody");
+        for wrong in [None, Some(""), Some("t")] {
+            assert!(!started(7).believes(&carried(7, wrong)) && !started(0).believes(&carried(0, wrong)), "{wrong:?}");
+        }
+        let users = MarkTrust::Users([UserId::new(0), UserId::new(7)].into());
+        assert!(users.believes(&carried(7, None)) && users.believes(&carried(0, Some("t"))));
+        assert!(!users.believes(&carried(8, None)) && !users.believes(&carried(8, Some("s"))));
+        assert_eq!(real_user(std::process::id()).unwrap(), Some(UserId::new(rustix::process::getuid().as_raw())));
+    }
+
+    #[test]
+    fn secrets_differ_and_are_not_shown() {
+        let (one, other) = (SlotSecret::random().unwrap(), SlotSecret::random().unwrap());
+        assert!(one != other && one.as_str().len() == 32);
+        assert!(!format!("{one:?}").contains(one.as_str()));
     }
 }

@@ -21,10 +21,12 @@
 //!
 //! Nothing here is guessed from a pid alone: before a signal is sent, the start time of its target is compared behind a
 //! pidfd. The agent itself, its ancestors and the kernel's threads are never part of a tree.
+//! A mark counts only on processes that [`MarkTrust`] believes: other users cannot forge one.
 
 mod cgroup;
 mod children;
 mod classify;
+mod credentials;
 mod exit_file;
 mod handle;
 mod health;
@@ -45,8 +47,8 @@ pub use exit_file::{ExitFile, ExitNote};
 pub use handle::{Adoption, Exit, Process};
 pub use health::{HealthChange, HealthState, Probed};
 pub use id::{Liveness, ProcessId, sees_every_process};
-pub use log::{Chunk, Follower, LogDir, LogLimits, SlotLog};
-pub use mark::{Carrier, SlotMark, carriers, is_legible, marked};
+pub use log::{Chunk, Follower, LogDir, LogLimits, RedactedPieces, Redactor, SlotLog};
+pub use mark::{Carrier, MarkTrust, SlotMark, SlotSecret, StartedAs, carriers, is_legible, marked};
 pub use ports::{NoFreePort, Ports};
 pub use probe::probe;
 pub use spawn::{OnAgentExit, SpawnError, SpawnOptions, Spawner};

@@ -4,26 +4,107 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::health::Probed;
+use crate::runtime::{ModelQuestion, Question};
 
-/// Asks for `path`. Any 2xx is a yes. The answer's body is not read; a program that trickles is cut off.
-pub async fn probe(address: SocketAddr, path: &str, timeout: Duration) -> Probed {
-    match tokio::time::timeout(timeout, ask(address, path)).await {
+/// The longest list of models that is read.
+const LONGEST_ANSWER: u64 = 1024 * 1024;
+
+/// Asks the question. Any 2xx is a yes to its path; a model must be named in the answer, too. A program that trickles is
+/// cut off after `timeout`.
+pub async fn probe(address: SocketAddr, question: &Question, timeout: Duration) -> Probed {
+    match tokio::time::timeout(timeout, ask(address, question)).await {
         Ok(Ok(probed)) => probed,
         Ok(Err(_)) | Err(_) => Probed::Silent,
     }
 }
 
-async fn ask(address: SocketAddr, path: &str) -> io::Result<Probed> {
+async fn ask(address: SocketAddr, question: &Question) -> io::Result<Probed> {
+    // The body does not matter and is not read.
+    let mut stream = send(address, &question.path, "HTTP/1.1").await?;
+    match (status(&mut stream).await?, &question.model) {
+        (Status::Yes, Some(model)) => ask_for_model(address, model).await,
+        (Status::Yes, None) => Ok(Probed::Healthy),
+        (Status::No(status), _) => Ok(Probed::Unhealthy(status)),
+    }
+}
+
+/// An answer to HTTP/1.0 is never sent in chunks, so that the body is what follows the empty line.
+async fn ask_for_model(address: SocketAddr, question: &ModelQuestion) -> io::Result<Probed> {
+    let mut stream = send(address, &question.path, "HTTP/1.0").await?;
+    if let Status::No(status) = status(&mut stream).await? {
+        return Ok(Probed::WithoutModel(status));
+    }
+    let mut answer = Vec::new();
+    let mut stream = stream.take(LONGEST_ANSWER);
+    loop {
+        let is_over = stream.read_buf(&mut answer).await? == 0;
+        let body = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").map(|at| &answer[at + 4..]);
+        // Some programs leave the connection open behind a whole body.
+        if body.is_some_and(|body| names_model(body, &question.names)) {
+            return Ok(Probed::Healthy);
+        }
+        if is_over || body.is_some_and(|body| serde_json::from_slice::<Value>(body).is_ok()) {
+            return Ok(Probed::WithoutModel(None));
+        }
+    }
+}
+
+async fn send(address: SocketAddr, path: &str, version: &str) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect(address).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: berth\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} {version}\r\nHost: {address}\r\nUser-Agent: berth\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
-    // "HTTP/1.1 200" is all that is wanted.
+    Ok(stream)
+}
+
+enum Status {
+    Yes,
+    No(Option<u16>),
+}
+
+/// Reads "HTTP/1.1 200", which is all that is wanted of the head.
+async fn status(stream: &mut TcpStream) -> io::Result<Status> {
     let mut start = [0; 12];
     stream.read_exact(&mut start).await?;
-    let is_http = start.starts_with(b"HTTP/1.");
-    Ok(if is_http && start[9] == b'2' { Probed::Healthy } else { Probed::Unhealthy })
+    if !start.starts_with(b"HTTP/1.") {
+        return Ok(Status::No(None));
+    }
+    let status = std::str::from_utf8(&start[9..]).ok().and_then(|digits| digits.parse().ok());
+    Ok(if start[9] == b'2' { Status::Yes } else { Status::No(status) })
+}
+
+/// Whether an answer in the shape of OpenAI's models names one of these: the model itself, or a list of models, each with
+/// its id and, for llama-server, its other names.
+fn names_model(body: &[u8], names: &[String]) -> bool {
+    let Ok(answer) = serde_json::from_slice::<Value>(body) else { return false };
+    let is_one = |value: &Value| value.as_str().is_some_and(|text| names.iter().any(|name| name == text));
+    let is_named = |model: &Value| {
+        let others = model["aliases"].as_array().into_iter().flatten();
+        is_one(&model["id"]) || others.into_iter().any(is_one)
+    };
+    is_named(&answer) || answer["data"].as_array().into_iter().flatten().any(is_named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_named_by_its_id_alone() {
+        let names = ["a/b".to_owned()];
+        for body in [
+            r#"{"id":"a/b","object":"model"}"#,
+            r#"{"object":"list","data":[{"id":"c"},{"id":"a/b"}]}"#,
+            r#"{"data":[{"id":"file.gguf","aliases":["a/b"]}]}"#,
+        ] {
+            assert!(names_model(body.as_bytes(), &names), "{body}");
+        }
+        for body in ["", "a/b", r#""a/b""#, r#"{"data":[]}"#, r#"{"data":[{"id":"a/bc"}]}"#, r#"{"owned_by":"a/b"}"#] {
+            assert!(!names_model(body.as_bytes(), &names), "{body}");
+        }
+    }
 }

@@ -3,9 +3,9 @@
 //! A parent-death signal follows the *thread* that spawned: from a thread of a pool a child would die when the pool
 //! shrinks. So there is one thread for it.
 //!
-//! What a program needs before it is itself (a session of its own, its cgroup, the parent-death signal) is done by a
-//! [trampoline](super::trampoline): the agent's own program, started with a few flags, which then becomes the other.
-//! Without a trampoline a slot gets a group of its own and no more.
+//! What a program needs before it is itself (a session of its own, its cgroup, its user, the parent-death signal) is done
+//! by a [trampoline](super::trampoline): the agent's own program, started with a few flags, which then becomes the other.
+//! Without a trampoline a slot gets a group of its own and no more, and cannot run as another user.
 
 use std::ffi::OsString;
 use std::io;
@@ -64,6 +64,9 @@ pub enum SpawnError {
         /// Why.
         error: io::Error,
     },
+    /// It would run as the agent's own user.
+    #[error("a slot can run as another user only if it is started through the agent's own program")]
+    NoTrampoline,
     /// Its log could not be opened.
     #[error("the log of the slot cannot be written: {0}")]
     Log(io::Error),
@@ -147,6 +150,9 @@ impl Spawner {
         if launch.argv.is_empty() {
             return Err(SpawnError::NoProgram);
         }
+        if launch.user.is_some() && self.options.trampoline.is_none() {
+            return Err(SpawnError::NoTrampoline);
+        }
         let cgroup = self.cgroup(launch.slot, launch.generation);
         if let Some(cgroup) = &cgroup {
             cgroup.create().map_err(|error| SpawnError::Cgroup { path: cgroup.path().to_owned(), error })?;
@@ -165,6 +171,7 @@ impl Spawner {
                     exit_file: exit_file.clone(),
                     // Somebody has to stay beside a job that may outlive the agent, and note how it ended.
                     keeper: has_exit_file && self.options.on_agent_exit == OnAgentExit::Keep,
+                    user: launch.user.as_ref().map(Into::into),
                 };
                 steps.command(prefix, &launch.argv)
             }

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use rustix::io::Errno;
 
-use super::mark::SlotMark;
+use super::mark::{self, CarriedMark, SlotMark};
 
 /// One process, as `/proc/PID/stat` has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub struct ProcessTable {
     by_group: BTreeMap<u32, Vec<u32>>,
     by_session: BTreeMap<u32, Vec<u32>>,
     spared: BTreeSet<u32>,
-    marks: OnceLock<BTreeMap<SlotMark, Vec<u32>>>,
+    marks: OnceLock<BTreeMap<SlotMark, Vec<CarriedMark>>>,
     again: OnceLock<Box<ProcessTable>>,
 }
 
@@ -101,15 +101,15 @@ impl ProcessTable {
         self.rows.get(&pid)
     }
 
-    /// Who carries which mark. Asked for by the first who wants to know, then kept for all others.
-    pub(super) fn marks(&self) -> io::Result<&BTreeMap<SlotMark, Vec<u32>>> {
+    /// Who carries which mark, believed or not. Asked for by the first who wants to know, then kept for all others.
+    pub(super) fn marks(&self) -> io::Result<&BTreeMap<SlotMark, Vec<CarriedMark>>> {
         if let Some(marks) = self.marks.get() {
             return Ok(marks);
         }
-        let mut marks: BTreeMap<SlotMark, Vec<u32>> = BTreeMap::new();
+        let mut marks: BTreeMap<SlotMark, Vec<CarriedMark>> = BTreeMap::new();
         for row in self.rows().filter(|row| !row.is_kernel && !row.is_dead() && !self.is_spared(row.pid)) {
-            if let Some(mark) = SlotMark::of(row.pid)? {
-                marks.entry(mark).or_default().push(row.pid);
+            if let Some((mark, carried)) = mark::carried(row.pid)? {
+                marks.entry(mark).or_default().push(carried);
             }
         }
         Ok(self.marks.get_or_init(|| marks))

@@ -1,12 +1,17 @@
 //! The few steps between a fork and a program, done by the agent's own program without a line of unsafe code.
 //!
 //! The agent starts itself with flags, in the environment of the slot; that process makes itself a session, enters its
-//! cgroup, asks for the parent-death signal, and becomes the slot's program: same pid, same start time.
+//! cgroup, becomes the slot's user, asks for the parent-death signal, and becomes the slot's program: same pid, same
+//! start time. The program gets no descriptor but its standard ones, whoever opened others in the agent, and gains no
+//! privileges by what it runs.
 //!
 //! For a job it first makes the job's [exit file](super::exit_file), so that whoever comes after the agent knows that
 //! the job was started. Then it stays, as the parent of the program, and notes there how it ended: a status is told to a
 //! parent only, and the agent that started the job may not be there when it ends. It then ends the same way. Where a job
 //! dies with its agent there is nobody to stay for, and the process becomes the program.
+//!
+//! A keeper stays the agent's user: the job can neither signal it nor write into the exit file. Only the thread that
+//! starts the program becomes the slot's user, and the program inherits from that thread.
 
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
@@ -14,10 +19,12 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{self, Command, ExitStatus};
+use std::process::{self, Child, Command, ExitStatus};
+use std::thread;
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal, setsid};
 
+use super::credentials::{self, Credentials};
 use super::exit_file;
 use super::handle::Exit;
 
@@ -27,6 +34,8 @@ const DIE_WITH: &str = "--die-with";
 const CGROUP: &str = "--cgroup";
 const EXIT_FILE: &str = "--exit-file";
 const KEEPER: &str = "--keeper";
+/// Followed by the user, its group, and all of its groups: `65534:65534:65534,44`.
+const USER: &str = "--user";
 const END: &str = "--";
 
 /// The program is not there.
@@ -52,6 +61,8 @@ pub(super) struct Steps {
     pub(super) exit_file: Option<PathBuf>,
     /// Stay as the parent, and note in the exit file how the program ended.
     pub(super) keeper: bool,
+    /// The user to run the program as; the agent's own if absent.
+    pub(super) user: Option<Credentials>,
 }
 
 impl Steps {
@@ -73,6 +84,9 @@ impl Steps {
                 list.extend([flag.into(), path.into()]);
             }
         }
+        if let Some(user) = &self.user {
+            list.extend([USER.into(), user.to_string().into()]);
+        }
         list.push(END.into());
         list.extend_from_slice(argv);
         list
@@ -92,6 +106,10 @@ impl Steps {
                 Some(DIE_WITH) => steps.die_with = pid(args.next())?,
                 Some(CGROUP) => steps.cgroup = Some(args.next().ok_or_else(missing)?.into()),
                 Some(EXIT_FILE) => steps.exit_file = Some(args.next().ok_or_else(missing)?.into()),
+                Some(USER) => {
+                    let word = args.next().ok_or_else(missing)?;
+                    steps.user = Some(word.to_str().unwrap_or_default().parse()?);
+                }
                 Some(END) => return Ok((steps, args.collect())),
                 _ => return Err(io::Error::other(format!("{flag:?} is not a flag"))),
             }
@@ -112,8 +130,42 @@ impl Steps {
         if let Some(parent) = self.die_with {
             die_with(parent)?;
         }
-        Ok(())
+        credentials::gain_no_privileges()
     }
+
+    /// Becomes the slot's user, in this thread. The kernel forgets the parent-death signal of a process whose user
+    /// changes, so that is asked for once more.
+    fn become_user(&self) -> io::Result<()> {
+        let Some(user) = &self.user else { return Ok(()) };
+        user.assume().map_err(|error| io::Error::new(error.kind(), format!("cannot become user {user}: {error}")))?;
+        self.die_with.map_or(Ok(()), die_with)
+    }
+
+    /// Starts the program as the slot's user, from a process that stays what it is.
+    fn start(&self, program: &OsStr, args: &[OsString]) -> io::Result<Child> {
+        let start = || {
+            self.become_user()?;
+            Command::new(program).args(args).spawn()
+        };
+        thread::scope(|scope| {
+            let started = thread::Builder::new().spawn_scoped(scope, start)?.join();
+            started.unwrap_or_else(|_| Err(io::Error::other("the thread that starts the program has failed")))
+        })
+    }
+}
+
+/// Closes what this process inherited beside its standard descriptors: a library in the agent may have opened files that
+/// are passed on, and so may whoever started the agent. Nothing in this process has opened anything yet.
+fn close_inherited() -> io::Result<()> {
+    const STANDARD: i32 = 2;
+    let entries = fs::read_dir("/proc/self/fd")?;
+    let number = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse::<i32>().ok();
+    let open: Vec<i32> = entries.filter_map(number).filter(|number| *number > STANDARD).collect();
+    for number in open {
+        // The one that the list was read through is closed by now.
+        let _ = nix::unistd::close(number);
+    }
+    Ok(())
 }
 
 /// Does the steps and becomes the program. `args` is what follows the words that led here: flags, `--`, the program and
@@ -130,9 +182,11 @@ pub fn trampoline(args: impl IntoIterator<Item = OsString>) -> ! {
 fn run(args: impl IntoIterator<Item = OsString>) -> Result<Infallible, (i32, String)> {
     let failed = |error: io::Error| (STEP_FAILED, format!("cannot prepare the slot's process: {error}"));
     let (steps, argv) = Steps::parse(args).map_err(failed)?;
+    close_inherited().map_err(failed)?;
     steps.prepare().map_err(failed)?;
     let (program, args) = argv.split_first().ok_or((NOT_FOUND, "there is no program to run".to_owned()))?;
     let Some(path) = &steps.exit_file else {
+        steps.become_user().map_err(failed)?;
         return Err(cannot_run(program, &Command::new(program).args(args).exec()));
     };
     let exit_file = exit_file::reserve(path)
@@ -142,9 +196,11 @@ fn run(args: impl IntoIterator<Item = OsString>) -> Result<Infallible, (i32, Str
         cannot_run(program, &error)
     };
     if !steps.keeper {
+        // The exit file is open already, so that the slot's user needs no way to it; the program does not get it.
+        steps.become_user().map_err(not_run)?;
         return Err(not_run(Command::new(program).args(args).exec()));
     }
-    let mut child = Command::new(program).args(args).spawn().map_err(not_run)?;
+    let mut child = steps.start(program, args).map_err(not_run)?;
     let status = child.wait().map_err(|error| (STEP_FAILED, format!("the job cannot be waited for: {error}")))?;
     if let Err(error) = exit_file::note(&exit_file, exit_of(status)) {
         let _ = writeln!(io::stderr(), "berth: cannot note how the job ended: {error}");
@@ -187,10 +243,11 @@ mod tests {
             cgroup: Some("/a b".into()),
             exit_file: Some("--exit-file".into()),
             keeper: true,
+            user: Some(Credentials { uid: 7, gid: 8, groups: vec![8, 44] }),
         };
         let argv: Vec<OsString> = ["prog", "--", "--session", "$(x)"].map(Into::into).to_vec();
         let list = steps.command(&["berth".into(), "runner-exec".into()], &argv);
-        assert_eq!(list.len(), 2 + 2 + 2 + 2 + 2 + 2 + 1 + 4);
+        assert_eq!(list.len(), 2 + 2 + 2 + 2 + 2 + 2 + 2 + 1 + 4);
         assert_eq!(Steps::parse(list.into_iter().skip(2)).unwrap(), (steps, argv));
     }
 
@@ -204,7 +261,11 @@ mod tests {
 
     #[test]
     fn unknown_flags_and_a_missing_program_are_refused() {
-        for bad in [vec!["--sesion", "--", "x"], vec!["--die-with", "x", "--", "x"], vec!["--session"]] {
+        let (misspelt, no_pid, no_program) =
+            (vec!["--sesion", "--", "x"], vec!["--die-with", "x", "--", "x"], vec!["--session"]);
+        let no_user = ["", "7", "7:8", "7:8:", "7:8:x", "-1:8:8", "4294967295:8:8", "7:8:4294967295", "7:8:8:8"];
+        let no_user = no_user.map(|user| vec!["--user", user, "--", "x"]);
+        for bad in [misspelt, no_pid, no_program].into_iter().chain(no_user) {
             assert!(Steps::parse(bad.iter().map(OsString::from)).is_err(), "{bad:?} was taken");
         }
     }

@@ -9,7 +9,7 @@ use std::io;
 
 use super::cgroup::Cgroup;
 use super::id::{Liveness, ProcessId};
-use super::mark::SlotMark;
+use super::mark::{self, MarkTrust, SlotMark};
 use super::signal::{self, Signal};
 use super::table::{ProcessTable, Row};
 
@@ -26,6 +26,7 @@ pub enum Depth {
 #[derive(Debug)]
 pub struct Tree {
     mark: SlotMark,
+    trust: MarkTrust,
     root: Option<ProcessId>,
     cgroup: Option<Cgroup>,
     members: BTreeMap<u32, ProcessId>,
@@ -34,16 +35,17 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The tree below a root; without one (an agent that died before it could note it), whoever carries the mark. Of a
+    /// The tree below a root; without one (an agent that died before it could note it), whoever carries the mark and is
+    /// believed. Of a
     /// root in a pid namespace that one cannot look into nobody can say anything: every look is an error.
     #[must_use]
-    pub fn new(mark: SlotMark, root: Option<ProcessId>, cgroup: Option<Cgroup>) -> Self {
+    pub fn new(mark: SlotMark, trust: MarkTrust, root: Option<ProcessId>, cgroup: Option<Cgroup>) -> Self {
         let out_of_sight =
             root.as_ref().is_some_and(|root| !matches!(root.liveness(), Ok(Liveness::Alive | Liveness::Gone)));
         // After a reboot the same numbers are somebody else.
         let root = root.filter(ProcessId::is_within_sight);
         let seed = || root.iter().map(|root| (root.pid, root.clone())).collect();
-        Self { mark, cgroup, members: seed(), circles: seed(), root, out_of_sight }
+        Self { mark, trust, cgroup, members: seed(), circles: seed(), root, out_of_sight }
     }
 
     /// Whose tree it is.
@@ -125,7 +127,7 @@ impl Tree {
             None => BTreeSet::new(),
         };
         if depth == Depth::Thorough {
-            found.extend(table.marks()?.get(&self.mark).into_iter().flatten());
+            found.extend(mark::believed(table, &self.mark, &self.trust)?);
         }
         self.settle(table, signal::group_exists, &found)
     }
@@ -190,6 +192,10 @@ mod tests {
         Row { pid, parent, group, session, state: 'S', threads: 1, start_ticks: u64::from(pid), is_kernel: false }
     }
 
+    fn trust() -> MarkTrust {
+        MarkTrust::Users([crate::runtime::UserId::own()].into())
+    }
+
     fn tree() -> Tree {
         let mark = SlotMark {
             runner: RunnerId::new("r").unwrap(),
@@ -197,7 +203,7 @@ mod tests {
             generation: Generation::new(1),
         };
         let own = ProcessId::of(std::process::id()).unwrap().unwrap();
-        Tree::new(mark, Some(ProcessId { pid: ROOT, start_ticks: u64::from(ROOT), ..own }), None)
+        Tree::new(mark, trust(), Some(ProcessId { pid: ROOT, start_ticks: u64::from(ROOT), ..own }), None)
     }
 
     fn pids(tree: &mut Tree, rows: &[Row]) -> Vec<u32> {
@@ -250,7 +256,7 @@ mod tests {
     fn n4_the_same_numbers_after_a_reboot_are_somebody_else() {
         let known = tree();
         let root = ProcessId { boot: BootId::new("before").unwrap(), ..known.root.clone().unwrap() };
-        let mut tree = Tree::new(known.mark, Some(root), None);
+        let mut tree = Tree::new(known.mark, trust(), Some(root), None);
         assert!(pids(&mut tree, &[row(ROOT, 1, ROOT, ROOT)]).is_empty());
         assert!(tree.look(&ProcessTable::default(), Depth::Quick).unwrap().is_empty());
     }
@@ -259,10 +265,10 @@ mod tests {
     fn n3_of_another_pid_namespace_nobody_can_say_that_it_is_empty() {
         let known = tree();
         let root = ProcessId { pid_namespace: 1, ..known.root.clone().unwrap() };
-        let mut tree = Tree::new(known.mark.clone(), Some(root.clone()), None);
+        let mut tree = Tree::new(known.mark.clone(), trust(), Some(root.clone()), None);
         assert!(tree.look(&ProcessTable::default(), Depth::Thorough).is_err());
         // But where an agent was the first process, all others ended with it.
-        let mut tree = Tree::new(known.mark, Some(ProcessId { agent_was_init: true, ..root }), None);
+        let mut tree = Tree::new(known.mark, trust(), Some(ProcessId { agent_was_init: true, ..root }), None);
         assert!(tree.look(&ProcessTable::default(), Depth::Thorough).unwrap().is_empty());
     }
 

@@ -4,18 +4,24 @@ use berth_domain::{SlotEnd, SlotId, Timestamp};
 
 use super::{Action, DriverSeen, Seen, TreeSeen, World};
 
-pub(super) fn ending(
-    world: &World<'_>,
-    id: SlotId,
-    seen: &Seen,
-    since: Timestamp,
-    killed: bool,
-    why: SlotEnd,
-) -> Option<Action> {
+/// A slot whose tree was asked to end.
+#[derive(Clone, Copy)]
+pub(super) struct Ending {
+    pub(super) since: Timestamp,
+    pub(super) killed: bool,
+    pub(super) why: SlotEnd,
+    pub(super) was_ready: bool,
+}
+
+pub(super) fn ending(world: &World<'_>, id: SlotId, seen: &Seen, ending: Ending) -> Option<Action> {
+    let Ending { since, killed, why, was_ready } = ending;
     if seen.tree == TreeSeen::Empty {
         return Some(Action::TreeGone(id, why));
     }
-    let forced = since.after(seen.grace.unwrap_or(world.patience.grace));
+    let grace = seen.grace.unwrap_or(world.patience.grace);
+    // An engine that is still loading serves nobody and may ignore SIGTERM until it is done (vLLM does).
+    let loading_grace = seen.loading_grace.unwrap_or(world.patience.loading_grace);
+    let forced = since.after(if was_ready { grace } else { grace.min(loading_grace) });
     // Forced ends are repeated: a tree may grow while it is being felled.
     match killed {
         false if world.now < forced => None,

@@ -39,6 +39,8 @@ use crate::process::{Carrier, ProcessId};
 pub struct Wish {
     /// Whose wish it is, and as of when.
     pub version: Version,
+    /// The server's proof that it gave this answer.
+    pub code: Option<String>,
     /// When the request was sent that it answers: it says what the server wanted at that time or later.
     pub sent: Instant,
     /// What should run, what should stop, and what is asked about.
@@ -97,6 +99,8 @@ pub struct Seen {
     pub driver: DriverSeen,
     /// Between asking it to end and ending it, where its runtime says.
     pub grace: Option<Span>,
+    /// The same for a slot that was not ready yet, where its runtime says.
+    pub loading_grace: Option<Span>,
 }
 
 impl Seen {
@@ -198,6 +202,8 @@ pub struct DeviceSeen {
 pub struct Patience {
     /// Between asking a slot to end and ending it, where its runtime says nothing else.
     pub grace: Span,
+    /// The same for a slot that was not ready yet; the shorter of the two counts.
+    pub loading_grace: Span,
     /// Between ending it by force and giving it up as unkillable.
     pub unkillable_after: Span,
     /// How long the driver may list a pid of a tree that is gone before the device counts as failed.
@@ -206,7 +212,12 @@ pub struct Patience {
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { grace: Span::from_secs(10), unkillable_after: Span::from_secs(60), driver_after: Span::from_secs(120) }
+        Self {
+            grace: Span::from_secs(10),
+            loading_grace: Span::from_secs(2),
+            unkillable_after: Span::from_secs(60),
+            driver_after: Span::from_secs(120),
+        }
     }
 }
 

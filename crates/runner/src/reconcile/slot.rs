@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use berth_domain::{
-    DesiredAction, DesiredGpu, DesiredSlot, Evidence, FailureReason, Generation, RunSpec, SlotEnd, SlotId, Timestamp,
-    WorkloadKind,
+    DesiredAction, DesiredGpu, DesiredSlot, Evidence, ExitStatus, FailureReason, Generation, RunSpec, SlotEnd, SlotId,
+    Timestamp, WorkloadKind,
 };
 use serde::{Deserialize, Serialize};
 
 use super::{Action, DriverSeen, Health, Seen, TreeSeen, World, end};
-use crate::process::ProcessId;
+use crate::process::{ProcessId, StartedAs};
 
 /// Where a slot is. Each is on the disk before it is acted upon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +32,9 @@ pub enum Life {
         killed: bool,
         /// Why.
         why: SlotEnd,
+        /// Whether it had answered before it was asked to end. A slot that was still loading gets a shorter grace.
+        #[serde(default = "was_ready")]
+        was_ready: bool,
     },
     /// Nobody of its tree is left.
     TreeGone {
@@ -51,6 +54,34 @@ pub enum Life {
     Refused,
     /// It cannot be ended, or the driver will not let go of it.
     GivenUp,
+}
+
+/// Records of earlier agents do not say whether a slot that is being ended was ready: it then gets its whole grace.
+fn was_ready() -> bool {
+    true
+}
+
+impl Life {
+    /// The life of a slot whose tree is asked to end now.
+    #[must_use]
+    pub fn asked_to_end(&self, now: Timestamp, why: SlotEnd) -> Self {
+        let was_ready = match self {
+            Self::Started { ready, .. } => *ready,
+            Self::Ending { was_ready, .. } => *was_ready,
+            Self::Planned => false,
+            Self::TreeGone { .. } | Self::Gone { .. } | Self::Refused | Self::GivenUp => true,
+        };
+        Self::Ending { since: now, killed: false, why, was_ready }
+    }
+
+    /// The life of a slot whose tree is ended by force. Anything that is not being ended stays as it is.
+    #[must_use]
+    pub fn ended_by_force(self) -> Self {
+        match self {
+            Self::Ending { since, why, was_ready, .. } => Self::Ending { since, killed: true, why, was_ready },
+            other => other,
+        }
+    }
 }
 
 /// What the agent keeps of one slot.
@@ -73,8 +104,15 @@ pub struct Kept {
     pub process: Option<ProcessId>,
     /// The port that it was given.
     pub port: Option<u16>,
+    /// How its first process ended, if nobody had asked it to.
+    #[serde(default)]
+    pub exit: Option<ExitStatus>,
     /// Pids that its tree had: the driver must list none of them before it is gone. As of the last change of its life.
     pub pids: BTreeSet<u32>,
+    /// What its processes are known by. Absent for a slot that was found by its mark, or that an agent started which
+    /// noted no such thing.
+    #[serde(default)]
+    pub started_as: Option<StartedAs>,
 }
 
 impl Kept {
@@ -90,7 +128,9 @@ impl Kept {
             life,
             process: None,
             port: None,
+            exit: None,
             pids: BTreeSet::new(),
+            started_as: None,
         }
     }
 
@@ -156,7 +196,10 @@ pub(super) fn next(
             (_, None, Health::Ready) if !ready => Some(Action::Ready(id)),
             (_, None, _) => None,
         },
-        Life::Ending { since, killed, why } => end::ending(world, id, seen, *since, *killed, *why),
+        Life::Ending { since, killed, why, was_ready } => {
+            let ending = end::Ending { since: *since, killed: *killed, why: *why, was_ready: *was_ready };
+            end::ending(world, id, seen, ending)
+        }
         Life::TreeGone { since, why } => end::tree_gone(world, id, seen, *since, *why),
         // A device may come to its senses: what is gone after all is proven gone.
         Life::GivenUp if seen.tree == TreeSeen::Empty && seen.driver == DriverSeen::Clear => {

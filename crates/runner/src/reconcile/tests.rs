@@ -45,6 +45,7 @@ fn slot(number: u128, asked: Asked, gpu: &str, gib: u64) -> DesiredSlot {
         model: ModelName::new("m").unwrap(),
         runtime: RuntimeName::new("r").unwrap(),
         kind: WorkloadKind::Lease,
+        model_args: 0,
         args: Vec::new(),
         cpu_millicores: Millicores::ZERO,
         ram_bytes: Bytes::ZERO,
@@ -91,7 +92,7 @@ impl Bench {
         let device = |name: &str| DeviceSeen { uuid: DeviceUuid::new(name).unwrap(), free: Some(Bytes::gib(80)) };
         let monotonic = Instant::now();
         Self {
-            wish: Some(Wish { version: version(1, 3, 7), sent: monotonic, slots: wanted }),
+            wish: Some(Wish { version: version(1, 3, 7), code: None, sent: monotonic, slots: wanted }),
             kept: BTreeMap::new(),
             seen: BTreeMap::new(),
             traces: BTreeMap::new(),
@@ -217,12 +218,12 @@ fn a_stop_asks_then_forces_then_waits_for_the_driver() {
     let mut bench = Bench::new(vec![wanted.clone()]).keep(&wanted, started(true)).see(1, alive(Health::Ready));
     assert_eq!(bench.actions(), vec![Action::Term(id(1), SlotEnd::Asked)]);
 
-    bench = bench.keep(&wanted, Life::Ending { since: NOW, killed: false, why: SlotEnd::Asked });
+    bench = bench.keep(&wanted, Life::Ending { since: NOW, killed: false, why: SlotEnd::Asked, was_ready: true });
     assert_eq!(bench.actions(), vec![], "its grace is not over");
     bench.now = NOW.after(Span::from_secs(10));
     assert_eq!(bench.actions(), vec![Action::Kill(id(1))]);
 
-    bench = bench.keep(&wanted, Life::Ending { since: NOW, killed: true, why: SlotEnd::Asked });
+    bench = bench.keep(&wanted, Life::Ending { since: NOW, killed: true, why: SlotEnd::Asked, was_ready: true });
     assert_eq!(bench.actions(), vec![Action::Kill(id(1))], "n10: a tree may grow while it is felled");
     bench.now = NOW.after(Span::from_secs(69));
     assert_eq!(bench.actions(), vec![Action::Kill(id(1))], "a minute of force");
@@ -372,7 +373,7 @@ fn r8_of_a_tree_that_nobody_can_look_into_nothing_is_concluded() {
     for life in [
         Life::Planned,
         started(true),
-        Life::Ending { since: long_ago, killed: true, why: SlotEnd::Asked },
+        Life::Ending { since: long_ago, killed: true, why: SlotEnd::Asked, was_ready: true },
         Life::TreeGone { since: long_ago, why: SlotEnd::Asked },
         Life::GivenUp,
     ] {
@@ -386,10 +387,31 @@ fn n10_a_runtime_with_a_grace_of_its_own_is_given_it() {
     let wanted = slot(1, STOP, "GPU-a", 40);
     let seen = Seen { grace: Some(Span::from_secs(30)), ..alive(Health::Ready) };
     let mut bench = Bench::new(vec![wanted.clone()])
-        .keep(&wanted, Life::Ending { since: NOW, killed: false, why: SlotEnd::Asked })
+        .keep(&wanted, Life::Ending { since: NOW, killed: false, why: SlotEnd::Asked, was_ready: true })
         .see(1, seen);
     bench.now = NOW.after(Span::from_secs(29));
     assert_eq!(bench.actions(), vec![]);
     bench.now = NOW.after(Span::from_secs(30));
     assert_eq!(bench.actions(), vec![Action::Kill(id(1))]);
+}
+
+#[test]
+fn a_slot_that_is_stopped_while_it_loads_gets_the_shorter_grace() {
+    let wanted = slot(1, STOP, "GPU-a", 40);
+    let vllm = Seen { grace: Some(Span::from_secs(30)), ..alive(Health::Pending) };
+    let loading = started(false).asked_to_end(NOW, SlotEnd::Asked);
+    let mut bench = Bench::new(vec![wanted.clone()]).keep(&wanted, loading).see(1, vllm.clone());
+    bench.now = NOW.after(Span::from_secs(1));
+    assert_eq!(bench.actions(), vec![], "two seconds are the default");
+    bench.now = NOW.after(Span::from_secs(2));
+    assert_eq!(bench.actions(), vec![Action::Kill(id(1))]);
+
+    bench = bench.see(1, Seen { loading_grace: Some(Span::from_secs(5)), ..vllm.clone() });
+    assert_eq!(bench.actions(), vec![], "the runtime has its own");
+    bench = bench.see(1, Seen { grace: Some(Span::from_secs(1)), loading_grace: Some(Span::from_secs(5)), ..vllm });
+    assert_eq!(bench.actions(), vec![Action::Kill(id(1))], "a shorter grace of any slot is the shorter one here too");
+
+    let forced = started(false).asked_to_end(NOW, SlotEnd::Asked).ended_by_force();
+    let again = forced.asked_to_end(NOW, SlotEnd::Asked);
+    assert_eq!(again, Life::Ending { since: NOW, killed: false, why: SlotEnd::Asked, was_ready: false });
 }

@@ -74,6 +74,9 @@ fn adopted(world: &World<'_>, slot: &DesiredSlot, carrier: &Carrier) -> Kept {
         life,
         process: Some(carrier.process.clone()),
         port: None,
+        exit: None,
         pids: [carrier.process.pid].into(),
+        // The secret that it carries may not be the one that it was given.
+        started_as: None,
     }
 }

@@ -1,5 +1,7 @@
 //! What the agent started, on its own disk: written before it is done, so that whoever comes after it knows.
 //!
+//! No other user has access to any of it: slots that run as another user must not read it.
+//!
 //! One small file for each slot, replaced as a whole; a crash leaves the old one or the new one. Beside them, which
 //! server this agent obeys.
 //!
@@ -14,7 +16,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use berth_domain::{ClusterId, Epoch, SlotId};
+use berth_domain::{ClusterId, Epoch, Revision, SlotId};
 use serde::{Deserialize, Serialize};
 
 use crate::reconcile::Kept;
@@ -71,13 +73,33 @@ pub(crate) fn is_full_disk(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Which server this agent obeys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Which server this agent obeys, and the newest of its answers that was obeyed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obeys {
     /// Its data directory's identity.
     pub cluster: ClusterId,
     /// The newest start of it that was heard.
     pub epoch: Epoch,
+    /// The revision of the newest answer of that start.
+    #[serde(default)]
+    pub revision: Revision,
+    /// The code of that answer. It is shown to the server, which may have forgotten that it gave the answer.
+    #[serde(default)]
+    pub code: Option<String>,
+}
+
+impl Obeys {
+    /// A server that was heard of and gave no answer yet.
+    #[must_use]
+    pub fn introduced(cluster: ClusterId, epoch: Epoch) -> Self {
+        Self { cluster, epoch, revision: Revision::default(), code: None }
+    }
+
+    /// Whether this is an older answer of the same server.
+    #[must_use]
+    pub fn is_before(&self, other: &Self) -> bool {
+        self.cluster == other.cluster && (self.epoch, self.revision) < (other.epoch, other.revision)
+    }
 }
 
 /// The agent's own record.
@@ -98,12 +120,14 @@ struct Unwritten {
 }
 
 impl Record {
-    /// Opens the record in a directory, which is made if need be, and belongs to one agent at a time.
+    /// Opens the record in a directory, which is made if need be, is closed to other users, and belongs to one agent at
+    /// a time.
     pub fn open(directory: &Path) -> Result<Self, RecordError> {
+        make_data_directory(directory)?;
         let slots = directory.join(SLOTS);
-        fs::create_dir_all(&slots).map_err(file(&slots))?;
+        make_data_directory(&slots)?;
         let path = directory.join(LOCK);
-        let lock = File::create(&path).map_err(file(&path))?;
+        let lock = berth_files::create(&path).map_err(file(&path))?;
         lock.try_lock().map_err(|_| RecordError::InUse { path: directory.to_owned() })?;
         let mut kept = BTreeMap::new();
         for entry in fs::read_dir(&slots).map_err(file(&slots))? {
@@ -127,8 +151,8 @@ impl Record {
 
     /// Which server is obeyed, once one was.
     #[must_use]
-    pub fn obeys(&self) -> Option<Obeys> {
-        self.obeys
+    pub fn obeys(&self) -> Option<&Obeys> {
+        self.obeys.as_ref()
     }
 
     /// Puts a slot on record. It is on the disk when this returns; after an error it is not on record.
@@ -181,8 +205,8 @@ impl Record {
             }
             self.unwritten.slots.remove(&id);
         }
-        if let Some(obeys) = self.obeys.filter(|_| self.unwritten.obeys) {
-            write(&self.directory.join(OBEYS), &obeys)?;
+        if let Some(obeys) = self.obeys.as_ref().filter(|_| self.unwritten.obeys) {
+            write(&self.directory.join(OBEYS), obeys)?;
             self.unwritten.obeys = false;
         }
         Ok(())
@@ -212,11 +236,11 @@ impl Record {
     /// Notes which server is obeyed. Which cluster that is must be on the disk before anything is done for it; a later
     /// start of the same server may be written later, if the disk is full.
     pub fn obey(&mut self, obeys: Obeys) -> Result<(), RecordError> {
-        if self.obeys == Some(obeys) {
+        if self.obeys.as_ref() == Some(&obeys) {
             return Ok(());
         }
         match write(&self.directory.join(OBEYS), &obeys) {
-            Err(error) if error.is_full_disk() && self.obeys.is_some_and(|known| known.cluster == obeys.cluster) => {
+            Err(error) if error.is_full_disk() && self.is_obeyed(obeys.cluster) => {
                 self.say_that_it_is_behind(&error);
                 self.unwritten.obeys = true;
             }
@@ -225,6 +249,10 @@ impl Record {
         }
         self.obeys = Some(obeys);
         Ok(())
+    }
+
+    fn is_obeyed(&self, cluster: ClusterId) -> bool {
+        self.obeys.as_ref().is_some_and(|known| known.cluster == cluster)
     }
 
     fn path_of(&self, slot: SlotId) -> PathBuf {
@@ -241,11 +269,16 @@ fn read(path: &Path) -> Result<Vec<u8>, RecordError> {
     fs::read(path).map_err(file(path))
 }
 
-/// Writes beside the old file, and puts it in its place once it is on the disk.
-fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), RecordError> {
+/// Makes the data directory of an agent. No other user may enter it.
+pub(crate) fn make_data_directory(path: &Path) -> Result<(), RecordError> {
+    berth_files::make_directory(path).map_err(file(path))
+}
+
+/// Writes beside the old file, and puts it in its place once it is on the disk. No other user may read it.
+pub(crate) fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), RecordError> {
     let beside = path.with_extension("tmp");
     let put = || -> io::Result<()> {
-        let mut file = File::create(&beside)?;
+        let mut file = berth_files::create(&beside)?;
         file.write_all(&serde_json::to_vec(value)?)?;
         file.sync_all()?;
         fs::rename(&beside, path)?;

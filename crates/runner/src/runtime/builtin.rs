@@ -1,8 +1,10 @@
-//! Runtimes that need no configuration. Whatever an operator says of one replaces that part of it.
+//! Runtimes that need no configuration. Whatever an operator says of one replaces that part of it. Which arguments each of
+//! them takes is in the tables of `berth-engines`.
 
 use berth_domain::{RuntimeKind, Span};
 
-use super::config::{Live, Ready, RuntimeConfig};
+use super::config::RuntimeConfig;
+use super::questions::{Live, Ready};
 
 /// The built-in runtime of this name.
 pub(super) fn builtin(name: &str) -> Option<RuntimeConfig> {
@@ -25,10 +27,11 @@ fn texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|&text| text.to_owned()).collect()
 }
 
-fn server(command: &[&str], health: &str) -> RuntimeConfig {
+/// A server is ready when it is healthy and names the model: each of the three is healthy without one, too.
+fn server(command: &[&str], health: &str, model_path: &str) -> RuntimeConfig {
     RuntimeConfig {
         command: Some(texts(command)),
-        ready: Some(Ready::at(health)),
+        ready: Some(Ready::at(health).naming_the_model_at(model_path)),
         live: Some(Live::at(health)),
         endpoint: Some("http://{address}:{port}".to_owned()),
         kind: Some(RuntimeKind::Server),
@@ -36,8 +39,7 @@ fn server(command: &[&str], health: &str) -> RuntimeConfig {
     }
 }
 
-/// It takes the share of each GPU that it is told, weights and cache together. Options that would make it take
-/// another, or more GPUs, or that come from a file, are not a model's to state.
+/// It takes the share of each GPU that it is told, weights and cache together.
 fn vllm() -> RuntimeConfig {
     let command = [
         "vllm",
@@ -55,26 +57,15 @@ fn vllm() -> RuntimeConfig {
     ];
     RuntimeConfig {
         env_pass: texts(&["HF_HOME", "HF_TOKEN", "HF_HUB_OFFLINE", "HF_ENDPOINT", "VLLM_CACHE_ROOT"]),
-        reserved: texts(&[
-            "-tp",
-            "--pipeline-parallel-size",
-            "-pp",
-            "--data-parallel-size",
-            "-dp",
-            "--kv-cache-memory-bytes",
-            "--num-gpu-blocks-override",
-            "--distributed-executor-backend",
-            "--config",
-            "--uds",
-        ]),
         stop_grace: Some(Span::from_secs(30)),
-        ..server(&command, "/health")
+        ..server(&command, "/health", "/v1/models")
     }
 }
 
 /// It is told all through its environment, so arguments of a model are looked up one by one. Its context is that of one
 /// sequence, where llama.cpp's `--ctx-size` is that of all: hence other words. A model stays loaded until the slot ends:
-/// when memory is free is decided by Berth, not by a timer of its own.
+/// when memory is free is decided by Berth, not by a timer of its own. Flash attention is on unless the model says
+/// otherwise, because a quantised cache is ignored without it.
 fn ollama() -> RuntimeConfig {
     let env = [
         ("OLLAMA_HOST", "{bind}:{port}"),
@@ -83,11 +74,16 @@ fn ollama() -> RuntimeConfig {
         ("OLLAMA_NUM_PARALLEL", "{concurrency}"),
         ("OLLAMA_CONTEXT_LENGTH", "{arg:--num-ctx|--context-length}"),
         ("OLLAMA_KV_CACHE_TYPE", "{arg:--kv-cache-type}"),
+        ("OLLAMA_FLASH_ATTENTION", "{arg:--flash-attention=1}"),
     ];
+    let base = server(&["ollama", "serve"], "/api/version", "/v1/models/{model}");
+    // It loads a model when it is first asked for it, so that it is ready within seconds or lacks the model.
+    let ready = base.ready.clone().map(|ready| Ready { deadline: Span::from_secs(60), ..ready });
     RuntimeConfig {
+        ready,
         env: env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         env_pass: texts(&["OLLAMA_MODELS"]),
-        ..server(&["ollama", "serve"], "/api/version")
+        ..base
     }
 }
 
@@ -108,10 +104,5 @@ fn llama_server() -> RuntimeConfig {
         "999",
         "{args}",
     ];
-    RuntimeConfig {
-        env_pass: texts(&["LLAMA_CACHE", "HF_TOKEN"]),
-        reserved: texts(&["--rpc", "--models-dir", "--models-preset"]),
-        whole: texts(&["--model"]),
-        ..server(&command, "/health")
-    }
+    RuntimeConfig { env_pass: texts(&["LLAMA_CACHE", "HF_TOKEN"]), ..server(&command, "/health", "/v1/models") }
 }

@@ -21,11 +21,18 @@ pub const SLOT_RUNNER: &str = "BERTH_RUNNER_ID";
 /// the process means.
 pub const SLOT_KIND: &str = "BERTH_SLOT_KIND";
 
+/// Beside it: a random text that only this start of the slot was given. It tells the slot's processes from others that
+/// copied its mark.
+pub const SLOT_SECRET: &str = "BERTH_SLOT_SECRET";
+
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 const ORDER: &str = "CUDA_DEVICE_ORDER";
 
 /// Set by Berth for every slot, and by nobody else.
-const OURS: [&str; 6] = [SLOT_ID, SLOT_GENERATION, SLOT_RUNNER, SLOT_KIND, VISIBLE, ORDER];
+const OURS: [&str; 7] = [SLOT_ID, SLOT_GENERATION, SLOT_RUNNER, SLOT_KIND, SLOT_SECRET, VISIBLE, ORDER];
+
+/// How variables begin that are the agent's own, such as `BERTH_TOKEN`: none of them is passed on.
+const OF_THE_AGENT: &str = "BERTH_";
 
 pub(super) fn check_name(runtime: &RuntimeName, name: &str) -> Result<(), ConfigError> {
     if name.is_empty() || name.contains(['=', '\0']) {
@@ -37,22 +44,49 @@ pub(super) fn check_name(runtime: &RuntimeName, name: &str) -> Result<(), Config
     Ok(())
 }
 
+/// A variable that is passed on must not be the agent's own.
+pub(super) fn check_passed(runtime: &RuntimeName, name: &str) -> Result<(), ConfigError> {
+    check_name(runtime, name)?;
+    if name.starts_with(OF_THE_AGENT) {
+        return Err(ConfigError::AgentVariable { runtime: runtime.clone(), name: name.to_owned() });
+    }
+    Ok(())
+}
+
+/// What is passed on of the agent's own environment. Of another user the home directory and the name are that user's.
 pub(super) fn passed(runtime: &Runtime, own: &BTreeMap<OsString, OsString>) -> BTreeMap<OsString, OsString> {
     let listed = runtime.env_pass.iter().map(OsStr::new);
-    listed.filter_map(|name| own.get_key_value(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+    let found = listed.filter_map(|name| own.get_key_value(name));
+    let mut passed: BTreeMap<OsString, OsString> = found.map(|(name, value)| (name.clone(), value.clone())).collect();
+    if let Some(user) = &runtime.user {
+        passed.insert("HOME".into(), user.home.clone().into());
+        for name in ["USER", "LOGNAME"] {
+            match &user.name {
+                Some(value) => passed.insert(name.into(), value.into()),
+                None => passed.remove(OsStr::new(name)),
+            };
+        }
+    }
+    passed
 }
 
 /// What Berth sets. Without a device the list is empty, and an engine sees no GPU at all.
-pub(super) fn ours(request: &StartRequest<'_>, kind: WorkloadKind, runner: &RunnerId) -> [(OsString, OsString); 6] {
+pub(super) fn ours(
+    request: &StartRequest<'_>,
+    kind: WorkloadKind,
+    runner: &RunnerId,
+) -> impl Iterator<Item = (OsString, OsString)> {
     let devices: Vec<&str> = request.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
-    [
+    let always: [(OsString, OsString); 6] = [
         (SLOT_ID.into(), request.slot.to_string().into()),
         (SLOT_GENERATION.into(), request.generation.to_string().into()),
         (SLOT_RUNNER.into(), runner.as_str().into()),
         (SLOT_KIND.into(), word(kind).into()),
         (VISIBLE.into(), devices.join(",").into()),
         (ORDER.into(), "PCI_BUS_ID".into()),
-    ]
+    ];
+    let secret = request.secret.map(|secret| (SLOT_SECRET.into(), secret.as_str().into()));
+    always.into_iter().chain(secret)
 }
 
 /// The word for a kind in the environment of a slot.

@@ -7,14 +7,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use berth_domain::{
-    Arg, Bytes, DesiredGpu, DeviceUuid, Endpoint, Generation, NameError, RunSpec, RunnerId, RuntimeKind, SlotId, Span,
-    Utilization, UtilizationError, WorkloadKind,
+    Arg, Bytes, DesiredGpu, DeviceUuid, Endpoint, Generation, NameError, RunSpec, RunnerId, RuntimeKind, RuntimeName,
+    SlotId, Span, Utilization, UtilizationError, WorkloadKind,
 };
 
+use berth_engines::Engine;
+
 use super::arguments::{Reserved, Said};
-use super::config::{Live, Ready, Runtime};
+use super::config::Runtime;
 use super::environment;
+use super::permission::{self, NotPermitted};
+use super::questions::{Live, ModelQuestion, Question, Ready, path_segment};
 use super::template::{Element, Piece, Template, Variable};
+use super::user::SlotUser;
+use crate::process::SlotSecret;
 
 /// A slot that should run.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +33,8 @@ pub struct StartRequest<'a> {
     pub gpus: &'a [DesiredGpu],
     /// How it is run.
     pub spec: &'a RunSpec,
+    /// The secret of this start of it. None for a slot that was started without one.
+    pub secret: Option<&'a SlotSecret>,
 }
 
 /// What the agent knows beside the slot.
@@ -61,13 +69,15 @@ pub struct Launch {
     pub env: BTreeMap<OsString, OsString>,
     /// The directory it starts in.
     pub dir: Option<PathBuf>,
+    /// The user it runs as, where that is not the agent's own.
+    pub user: Option<SlotUser>,
     /// Where others find it.
     pub endpoint: Option<Endpoint>,
     /// Where the agent itself asks for its health.
     pub probe: SocketAddr,
-    /// How to tell that it serves.
-    pub ready: Option<Ready>,
-    /// How to tell that it still does.
+    /// How to tell that it serves, and the question with its variables filled in.
+    pub ready: Option<(Ready, Question)>,
+    /// How to tell that it still does, with the path's variables filled in.
     pub live: Option<Live>,
     /// Between asking it to end and ending it, where the runtime says.
     pub grace: Option<Span>,
@@ -100,11 +110,17 @@ pub enum RenderError {
         value: String,
     },
     /// Decided by the agent.
-    #[error("the argument {0} is not the model's to state: its value belongs to the agent")]
+    #[error("the argument {0} is the agent's to set: remove it from the `args` of the model or the job")]
     Reserved(Arg),
     /// The runtime has no use for it, and to ignore it would start something else than was asked for.
-    #[error("the runtime has no use for the argument {0}")]
+    #[error("the runtime has no use for the argument {0}: remove it from the `args` of the model or the job")]
     Unused(Arg),
+    /// It needs the operator's leave, or nobody may pass it.
+    #[error(transparent)]
+    Forbidden(#[from] NotPermitted),
+    /// What a job may do is less than what a server may, so a job is never started as one.
+    #[error("the runtime {0} starts servers, not jobs: give it kind \"job\" or \"both\" in the agent's configuration")]
+    NotForJobs(RuntimeName),
     /// A control character that no program can be given.
     #[error("a NUL cannot be given to a program")]
     Nul,
@@ -127,8 +143,28 @@ pub enum RenderError {
     Endpoint(#[from] NameError),
 }
 
-/// What to start for a slot. Nothing is looked up and nothing is changed.
+/// What to start for a slot, if it may be started. Nothing is looked up and nothing is changed.
 pub fn render(runtime: &Runtime, request: StartRequest<'_>, around: &Surroundings<'_>) -> Result<Launch, RenderError> {
+    if request.spec.kind == WorkloadKind::Job && !runtime.kind.takes(WorkloadKind::Job) {
+        return Err(RenderError::NotForJobs(runtime.name.clone()));
+    }
+    permission::check(runtime, request.spec)?;
+    let launch = render_started(runtime, request, around)?;
+    match runtime.engine {
+        // Ollama is told through its environment, and its command has none of the words that are checked.
+        Some(Engine::Ollama) => permission::check_words(Engine::Ollama, request)?,
+        Some(engine) => permission::check_command(engine, &launch.argv, request.gpus.len())?,
+        None => {}
+    }
+    Ok(launch)
+}
+
+/// What was started for a slot. It is not asked whether it may be: it runs, and is followed until it ends.
+pub(crate) fn render_started(
+    runtime: &Runtime,
+    request: StartRequest<'_>,
+    around: &Surroundings<'_>,
+) -> Result<Launch, RenderError> {
     check_shares(request.gpus, around)?;
     let kind = runtime.kind_of_slot(request.spec.kind);
     let mut values = Values { request, around, said: Said::new(&request.spec.args) };
@@ -147,6 +183,7 @@ pub fn render(runtime: &Runtime, request: StartRequest<'_>, around: &Surrounding
     };
     // A runtime for both describes how its servers answer; its jobs answer nobody.
     let is_asked_for_health = runtime.kind != RuntimeKind::Both || kind == WorkloadKind::Lease;
+    let (ready, live) = if is_asked_for_health { questions(runtime, &mut values)? } else { (None, None) };
     if !runtime.command.contains(&Element::Args)
         && let Some(arg) = values.said.unused()
     {
@@ -159,12 +196,35 @@ pub fn render(runtime: &Runtime, request: StartRequest<'_>, around: &Surrounding
         argv,
         env,
         dir: runtime.dir.clone(),
+        user: runtime.user.clone(),
         endpoint,
         probe: SocketAddr::new(reachable(around.bind), around.port),
-        ready: runtime.ready.clone().filter(|_| is_asked_for_health),
-        live: runtime.live.clone().filter(|_| is_asked_for_health),
+        ready,
+        live,
         grace: runtime.grace,
     })
+}
+
+type Questions = (Option<(Ready, Question)>, Option<Live>);
+
+/// Fills in the paths that the slot is asked at. A path that needs an argument which the slot does not have is not asked.
+fn questions(runtime: &Runtime, values: &mut Values<'_>) -> Result<Questions, RenderError> {
+    let mut ready = None;
+    if let Some((asked, path, model_path)) = &runtime.questions.ready
+        && let Some(path) = values.path(path)?
+    {
+        let model_path = model_path.as_ref().map(|path| values.path(path)).transpose()?.flatten();
+        let name = values.request.spec.model.as_str();
+        let model = model_path.map(|path| ModelQuestion::new(runtime.engine, path, name));
+        ready = Some((asked.clone(), Question { path, model }));
+    }
+    let mut live = None;
+    if let Some((asked, path)) = &runtime.questions.live
+        && let Some(path) = values.path(path)?
+    {
+        live = Some(Live { path, ..asked.clone() });
+    }
+    Ok((ready, live))
 }
 
 /// Every claim must fit its device, whether or not the runtime is told a share.
@@ -202,7 +262,11 @@ fn command(runtime: &Runtime, values: &mut Values<'_>) -> Result<Vec<OsString>, 
         option = template.literal().filter(|text| text.starts_with('-'));
         argv.extend(rendered.map(OsString::from));
     }
-    match values.said.conflict(&reserved, &runtime.whole) {
+    let conflict = match runtime.engine {
+        Some(engine) => permission::conflict(engine, &values.request.spec.args, &reserved),
+        None => values.said.conflict(&reserved, &runtime.whole),
+    };
+    match conflict {
         Some(arg) => Err(RenderError::Reserved(arg.clone())),
         None => Ok(argv),
     }
@@ -234,6 +298,21 @@ impl Values<'_> {
         if text.contains('\0') { Err(RenderError::Nul) } else { Ok(Some(text)) }
     }
 
+    /// The text as a path of a URL: what a variable stands for stays within its segment.
+    fn path(&mut self, template: &Template) -> Result<Option<String>, RenderError> {
+        let mut path = String::new();
+        for piece in template.pieces() {
+            match piece {
+                Piece::Text(plain) => path.push_str(plain),
+                Piece::Variable(variable) => match self.value(variable)? {
+                    Some(value) => path.push_str(&path_segment(&value)),
+                    None => return Ok(None),
+                },
+            }
+        }
+        Ok(Some(path))
+    }
+
     /// The text as an element of a command: what begins with a variable must not become an option.
     fn element(&mut self, template: &Template) -> Result<Option<String>, RenderError> {
         match self.text(template)? {
@@ -246,7 +325,7 @@ impl Values<'_> {
     }
 
     fn value(&mut self, variable: &Variable) -> Result<Option<String>, RenderError> {
-        let StartRequest { slot, generation, gpus, spec } = self.request;
+        let StartRequest { slot, generation, gpus, spec, .. } = self.request;
         let claimed = || gpus.iter().fold(Bytes::ZERO, |sum, gpu| sum.saturating_add(gpu.memory_bytes));
         Ok(Some(match variable {
             Variable::Model => spec.model.to_string(),
@@ -262,7 +341,9 @@ impl Values<'_> {
             Variable::CpuMillicores => spec.cpu_millicores.get().to_string(),
             Variable::RamBytes => spec.ram_bytes.get().to_string(),
             Variable::Concurrency => spec.concurrency.max(1).to_string(),
-            Variable::Arg(options) => return Ok(self.said.value(options).map(str::to_owned)),
+            Variable::Arg { options, default } => {
+                return Ok(self.said.value(options).map(str::to_owned).or_else(|| default.clone()));
+            }
         }))
     }
 

@@ -35,8 +35,11 @@ pub(super) enum Variable {
     CpuMillicores,
     RamBytes,
     Concurrency,
-    /// The value of the first of these options that the slot has.
-    Arg(Vec<String>),
+    /// The value of the last of these options that the slot has, else the default if there is one.
+    Arg {
+        options: Vec<String>,
+        default: Option<String>,
+    },
 }
 
 impl Variable {
@@ -56,23 +59,33 @@ impl Variable {
             "ram_bytes" => Self::RamBytes,
             "concurrency" => Self::Concurrency,
             _ => {
-                let options: Vec<String> = name.strip_prefix("arg:")?.split('|').map(str::to_owned).collect();
+                let named = name.strip_prefix("arg:")?;
+                let (named, default) = match named.split_once('=') {
+                    Some((named, default)) => (named, Some(default.to_owned())),
+                    None => (named, None),
+                };
+                let options: Vec<String> = named.split('|').map(str::to_owned).collect();
                 options
                     .iter()
                     .all(|option| option.len() > 1 && option.starts_with('-'))
-                    .then_some(Self::Arg(options))?
+                    .then_some(Self::Arg { options, default })?
             }
         })
     }
 
     /// Decided by the agent for this very slot: no argument of a model may say otherwise.
     pub(super) fn is_decided_here(&self) -> bool {
-        matches!(self, Self::Bind | Self::Address | Self::Port | Self::GpuCount | Self::Utilization)
+        match self {
+            Self::Bind | Self::Address | Self::Port | Self::GpuCount | Self::Utilization => true,
+            // What a slot may use: more of it would be somebody else's.
+            Self::MemoryBytes | Self::MemoryMib | Self::CpuMillicores | Self::RamBytes => true,
+            Self::Model | Self::Slot | Self::Generation | Self::Concurrency | Self::Arg { .. } => false,
+        }
     }
 
     /// Words of whoever wrote the model or the job.
     pub(super) fn is_from_the_network(&self) -> bool {
-        matches!(self, Self::Model | Self::Arg(_))
+        matches!(self, Self::Model | Self::Arg { .. })
     }
 }
 
@@ -189,7 +202,10 @@ impl fmt::Display for Variable {
             Self::CpuMillicores => "cpu_millicores",
             Self::RamBytes => "ram_bytes",
             Self::Concurrency => "concurrency",
-            Self::Arg(options) => return write!(f, "arg:{}", options.join("|")),
+            Self::Arg { options, default } => {
+                let default = default.as_ref().map(|default| format!("={default}")).unwrap_or_default();
+                return write!(f, "arg:{}{default}", options.join("|"));
+            }
         })
     }
 }
@@ -206,6 +222,7 @@ mod tests {
     fn variables_are_found_and_braces_can_be_written() {
         assert_eq!(names("http://{address}:{port}/"), ["address", "port"]);
         assert_eq!(names("{arg:--ctx-size|-c}"), ["arg:--ctx-size|-c"]);
+        assert_eq!(names("{arg:--ctx-size|-c=512}"), ["arg:--ctx-size|-c=512"]);
         assert_eq!(Template::parse("{{\"a\": 1}}").unwrap().literal(), Some("{\"a\": 1}"));
         assert_eq!(Element::parse("{args}"), Ok(Element::Args));
     }

@@ -28,6 +28,7 @@ impl Wanted {
             generation: Generation::new(2),
             gpus: &self.gpus,
             spec: &self.spec,
+            secret: None,
         }
     }
 
@@ -46,6 +47,7 @@ fn slot(runtime: &str, model: &str, args: &[&str], claims: &[u64]) -> Wanted {
         model: ModelName::new(model).unwrap(),
         runtime: RuntimeName::new(runtime).unwrap(),
         kind: WorkloadKind::Lease,
+        model_args: 0,
         args: args.iter().map(|arg| Arg::new(arg).unwrap()).collect(),
         cpu_millicores: Millicores::ZERO,
         ram_bytes: Bytes::ZERO,
@@ -110,7 +112,8 @@ fn p20_vllm_is_told_the_smallest_share_rounded_down_and_the_number_of_gpus() {
 fn p20_a_claim_above_the_device_is_refused_whether_or_not_a_share_is_told() {
     let runtimes = config("").unwrap();
     for runtime in ["vllm", "llama-server"] {
-        let refused = launch(&runtimes, &slot(runtime, "m", &[], &[80, 81]));
+        let args: &[&str] = if runtime == "vllm" { &[] } else { &["-m", "m.gguf"] };
+        let refused = launch(&runtimes, &slot(runtime, "m", args, &[80, 81]));
         let more = |error: &RenderError| {
             matches!(error, RenderError::Share { error: UtilizationError::MoreThanAll { .. }, .. })
         };
@@ -125,9 +128,9 @@ fn p20_a_claim_above_the_device_is_refused_whether_or_not_a_share_is_told() {
 #[test]
 fn b3_arguments_stay_single_elements_and_the_environment_is_the_allow_list() {
     let runtimes = config("").unwrap();
-    let nasty = ["--prompt", "$(touch /tmp/x); `id` | cat > y", "LD_PRELOAD=/evil.so", "{port}", ""];
+    let nasty = ["--grammar", "$(touch /tmp/x); `id` | cat > y", "-r", "LD_PRELOAD=/evil.so", "-m", "{port}", "-j", ""];
     let launch = launch(&runtimes, &slot("llama-server", "a b;c", &nasty, &[1])).unwrap();
-    assert_eq!(argv(&launch)[argv(&launch).len() - 5..], nasty);
+    assert_eq!(argv(&launch)[argv(&launch).len() - 8..], nasty);
     assert!(argv(&launch).contains(&"a b;c"));
     let names: Vec<&str> = launch.env.keys().map(|name| name.to_str().unwrap()).collect();
     assert_eq!(
@@ -159,14 +162,80 @@ fn b3_arguments_cannot_take_back_what_the_agent_decides() {
         &["-tp", "8"],
         &["--kv-cache-memory-bytes", "99999999999"],
         &["--config", "/tmp/evil.yaml"],
+        &["--device-memory-utilization", "0.99"],
+        &["-tp=8"],
     ] {
         let refused = launch(&runtimes, &slot("vllm", "m", args, &[8]));
+        assert!(matches!(refused, Err(RenderError::Forbidden(_))), "{args:?} gave {refused:?}");
+    }
+    // What an estimate says for llama.cpp replaces a default.
+    let said = ["-m", "m.gguf", "--n-gpu-layers", "33", "--parallel", "2"];
+    assert!(launch(&runtimes, &slot("llama-server", "m", &said, &[8])).is_ok());
+    // Not even the operator's leave gives a slot another share than its claim.
+    let lenient = config("vllm = { allow = [\"--gpu-memory-utilization\", \"--port\"] }").unwrap();
+    for args in [["--gpu-memory-utilization", "0.99"], ["--device-memory-util", "0.99"], ["--port", "1"]] {
+        let refused = launch(&lenient, &slot("vllm", "m", &args, &[8]));
         assert!(matches!(refused, Err(RenderError::Reserved(_))), "{args:?} gave {refused:?}");
     }
-    let same = launch(&runtimes, &slot("vllm", "m", &["--tensor-parallel-size", "1"], &[8]));
-    assert!(same.is_ok(), "{same:?}");
-    // What an estimate says for llama.cpp replaces a default.
-    assert!(launch(&runtimes, &slot("llama-server", "m", &["--n-gpu-layers", "33", "--parallel", "2"], &[8])).is_ok());
+}
+
+#[test]
+fn arguments_that_need_leave_reach_a_program_only_with_the_operators() {
+    let strict = config("").unwrap();
+    let lenient = config("vllm = { allow = [\"--trust-remote-code\", \"--brand-new\"] }").unwrap();
+    for args in [["--trust-remote-code"].as_slice(), &["--trust_remote"], &["--brand-new", "5"]] {
+        let refused = launch(&strict, &slot("vllm", "m", args, &[8])).unwrap_err();
+        let text = refused.to_string();
+        assert!(text.contains(args[0]) && text.contains("`allow` of [runtime.vllm]"), "{text}");
+        assert!(launch(&lenient, &slot("vllm", "m", args, &[8])).is_ok(), "{args:?}");
+    }
+    for args in [["--tools", "all"], ["--mcp-servers-json", "{}"], ["--mcp-servers-config", "/x"]] {
+        let args = [&["-m", "m.gguf"], args.as_slice()].concat();
+        let refused = launch(&strict, &slot("llama-server", "m", &args, &[8]));
+        assert!(matches!(refused, Err(RenderError::Forbidden(_))), "{args:?} gave {refused:?}");
+    }
+    let router = launch(&strict, &slot("llama-server", "m", &[], &[8]));
+    assert!(matches!(router, Err(RenderError::Forbidden(NotPermitted::Unfit(_)))), "{router:?}");
+}
+
+#[test]
+fn a_job_passes_what_the_operator_lists_and_changes_no_memory() {
+    let runtimes = config(
+        r#"
+        vllm = { kind = "both", allow = ["--max-model-len", "--trust-remote-code"] }
+        train = { command = ["train", "{args}"], kind = "job", allow = ["--epochs"] }
+        any = { command = ["any", "{args}"], kind = "job", allow = ["*"] }
+        none = { command = ["none", "{args}"], kind = "job" }
+        "#,
+    )
+    .unwrap();
+    // The arguments of the model come first.
+    let job = |runtime: &str, of_model: &[&str], of_job: &[&str]| {
+        let mut wanted = slot(runtime, "m", &[of_model, of_job].concat(), &[8]).of_kind(WorkloadKind::Job);
+        wanted.spec.model_args = of_model.len();
+        launch(&runtimes, &wanted)
+    };
+    assert!(job("vllm", &["--max-model-len", "10"], &["--seed", "1", "--trust-remote-code"]).is_ok());
+    assert!(job("vllm", &[], &["--max-model-len", "10"]).is_err(), "though it is listed");
+    assert!(job("train", &["--anything", "at", "all"], &["--epochs", "3"]).is_ok());
+    assert!(job("train", &[], &["--epochs", "3", "--evil"]).is_err());
+    assert!(job("any", &[], &["--evil", "x"]).is_ok());
+    assert!(job("none", &["--fine"], &[]).is_ok());
+    assert!(job("none", &[], &["--evil"]).is_err(), "nothing is listed");
+    // A server that does not say whose arguments they are is not trusted with them.
+    let unsaid = slot("none", "m", &["--fine"], &[8]).of_kind(WorkloadKind::Job);
+    assert!(launch(&runtimes, &unsaid).is_err());
+}
+
+#[test]
+fn a_list_of_allowed_arguments_that_cannot_be_meant_is_named() {
+    for (toml, says) in [
+        ("vllm = { allow = [\"*\"] }", "runtime.vllm.allow: \"*\" is only for a command without a table"),
+        ("x = { command = [\"x\"], allow = [\"--a=b\"] }", "runtime.x.allow: \"--a=b\" is no argument"),
+    ] {
+        let error = config(toml).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
 }
 
 #[test]
@@ -187,11 +256,21 @@ fn ollama_is_told_through_its_environment_and_what_it_cannot_be_told_is_refused(
         ("OLLAMA_NUM_PARALLEL", Some("4")),
         ("OLLAMA_CONTEXT_LENGTH", Some("8192")),
         ("OLLAMA_KV_CACHE_TYPE", None),
+        ("OLLAMA_FLASH_ATTENTION", Some("1")),
     ] {
         assert_eq!(env(&launched, name), value, "{name}");
     }
     let refused = launch(&runtimes, &slot("ollama", "m", &["--num-ctx", "1", "--ctx-size", "9"], &[8]));
-    assert_eq!(refused.unwrap_err(), RenderError::Unused(Arg::new("--ctx-size").unwrap()));
+    assert!(matches!(refused, Err(RenderError::Forbidden(_))), "{refused:?}");
+    // A quantised cache is ignored without flash attention.
+    let quantised = launch(&runtimes, &slot("ollama", "m", &["--kv-cache-type", "q8_0"], &[8])).unwrap();
+    assert_eq!(env(&quantised, "OLLAMA_KV_CACHE_TYPE"), Some("q8_0"));
+    assert_eq!(env(&quantised, "OLLAMA_FLASH_ATTENTION"), Some("1"));
+    let without = launch(&runtimes, &slot("ollama", "m", &["--flash-attention", "0"], &[8])).unwrap();
+    assert_eq!(env(&without, "OLLAMA_FLASH_ATTENTION"), Some("0"));
+    assert!(
+        launch(&runtimes, &slot("ollama", "m", &["--kv-cache-type", "q8_0", "--flash-attention", "0"], &[8])).is_err()
+    );
 }
 
 #[test]
@@ -211,7 +290,10 @@ fn an_operator_may_change_a_part_of_a_built_in_and_add_others() {
     let vllm = launch(&runtimes, &slot("vllm", "m", &[], &[8])).unwrap();
     assert_eq!(env(&vllm, "LD_PRELOAD"), Some("/evil.so"), "the operator listed it");
     assert_eq!(env(&vllm, "VLLM_X"), Some("01234567-89ab-cdef-0123-456789abcdef"));
-    assert_eq!(vllm.ready.as_ref().map(|ready| (ready.path.as_str(), ready.every.millis())), Some(("/ping", 1000)));
+    assert_eq!(
+        vllm.ready.as_ref().map(|(ready, asked)| (asked.path.as_str(), ready.every.millis())),
+        Some(("/ping", 1000))
+    );
     assert_eq!(vllm.argv[0], OsString::from("vllm"));
     let demo = launch(&runtimes, &slot("demo", "m", &["x"], &[])).unwrap();
     assert_eq!(argv(&demo), ["/bin/demo", "--listen=0.0.0.0:9000", "{}", "x"], "no --ctx: it is left out");
@@ -299,7 +381,6 @@ fn a_slot_is_a_job_if_its_runtime_says_so_or_leaves_it_to_the_slot() {
     .unwrap();
     for (runtime, asked, kind, answers) in [
         ("server", WorkloadKind::Lease, "lease", true),
-        ("server", WorkloadKind::Job, "lease", true),
         ("job", WorkloadKind::Lease, "job", false),
         ("job", WorkloadKind::Job, "job", false),
         ("both", WorkloadKind::Lease, "lease", true),
@@ -313,4 +394,58 @@ fn a_slot_is_a_job_if_its_runtime_says_so_or_leaves_it_to_the_slot() {
         // How a job is told to have begun stands in a runtime for jobs; one for both describes its servers.
         assert_eq!(launched.ready.is_some(), answers || runtime == "job", "{runtime} asked for {asked:?}");
     }
+    let refused = launch(&runtimes, &slot("server", "m", &[], &[]).of_kind(WorkloadKind::Job)).unwrap_err();
+    assert_eq!(
+        refused,
+        RenderError::NotForJobs(RuntimeName::new("server").unwrap()),
+        "a job is not started as a server"
+    );
+}
+
+#[test]
+fn a_user_that_the_machine_does_not_have_is_named_with_its_runtime_and_field() {
+    let error = config("[engine]\ncommand = [\"x\"]\nuser = \"no-such-user\"").unwrap_err();
+    assert_eq!(error.to_string(), "runtime.engine.user: there is no user \"no-such-user\" on this machine");
+    let error = config("[vllm]\ngroup = 7").unwrap_err();
+    assert_eq!(error.to_string(), "runtime.vllm.group: it needs a `user` beside it");
+    let another = config("[engine]\ncommand = [\"x\"]\nuser = 4000000000\ngroup = 7");
+    if UserId::own().is_root() {
+        let runtimes = another.unwrap();
+        let runtime = runtimes.get(&RuntimeName::new("engine").unwrap()).unwrap();
+        assert_eq!(runtime.user_id(), UserId::new(4_000_000_000));
+        assert_eq!(runtimes.users(), [UserId::own(), UserId::new(4_000_000_000)].into());
+    } else {
+        assert!(another.unwrap_err().to_string().starts_with("runtime.engine.user: this agent runs as user "));
+    }
+}
+
+#[test]
+fn a_slot_of_another_user_has_that_users_home_and_name() {
+    if !UserId::own().is_root() {
+        return;
+    }
+    let of = |text: &str| {
+        let runtimes = config(&format!("[engine]\ncommand = [\"x\"]\n{text}")).unwrap();
+        launch(&runtimes, &slot("engine", "m", &[], &[])).unwrap().env
+    };
+    let value = |env: &BTreeMap<OsString, OsString>, name: &str| env.get(OsStr::new(name)).cloned();
+    let nobody = of("user = \"nobody\"");
+    for name in ["USER", "LOGNAME"] {
+        assert_eq!(value(&nobody, name), Some("nobody".into()));
+    }
+    assert_ne!(value(&nobody, "HOME"), value(&of(""), "HOME"));
+    let unknown = of("user = 4000000000\ngroup = 7");
+    assert_eq!((value(&unknown, "HOME"), value(&unknown, "USER")), (Some("/".into()), None));
+    let said = of("user = \"nobody\"\nenv = { HOME = \"/srv\" }");
+    assert_eq!(value(&said, "HOME"), Some("/srv".into()), "the operator's word counts");
+}
+
+#[test]
+fn variables_of_the_agent_are_not_passed_on() {
+    for name in ["BERTH_TOKEN", "BERTH_TOKEN_FILE", "BERTH_SERVER"] {
+        let error = config(&format!("[engine]\ncommand = [\"x\"]\nenv_pass = [\"{name}\"]")).unwrap_err();
+        assert!(error.to_string().contains("is the agent's own and is not passed on"), "{error}");
+    }
+    let error = config("[engine]\ncommand = [\"x\"]\nenv = { BERTH_SLOT_SECRET = \"x\" }").unwrap_err();
+    assert_eq!(error.to_string(), "runtime.engine: BERTH_SLOT_SECRET is set by Berth");
 }

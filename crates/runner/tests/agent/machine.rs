@@ -1,6 +1,7 @@
 //! A machine with one GPU and an agent, and what tests do to them.
 
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -108,6 +109,8 @@ impl Machine {
              [runtime.server]\n{command}\n[runtime.job]\n{command}\nkind = \"job\"\n\
              [runtime.both]\n{command}\nkind = \"both\"\n\
              [runtime.slow]\n{command}\nready = {{ path = \"/health\", deadline = \"1h\" }}\n\
+             [runtime.listed]\n{command}\nkind = \"job\"\nallow = [\"--quick\"]\n\
+             [runtime.vllm]\n{command}\nkind = \"both\"\n\
              [runtime.absent]\ncommand = [\"/nowhere/at/all\"]\n\
              kind = \"job\"\n",
             self.id,
@@ -250,11 +253,20 @@ pub(crate) struct Stranger(Child);
 
 impl Stranger {
     pub(crate) fn of(machine: &Machine, slot: &str, generation: u64, kind: &str) -> Self {
+        Self(Self::marked(machine, slot, generation, kind).spawn().unwrap())
+    }
+
+    /// One that runs as another user. Only root can start it.
+    pub(crate) fn of_user(uid: u32, machine: &Machine, slot: &str, generation: u64, kind: &str) -> Self {
+        Self(Self::marked(machine, slot, generation, kind).uid(uid).gid(uid).spawn().unwrap())
+    }
+
+    fn marked(machine: &Machine, slot: &str, generation: u64, kind: &str) -> Command {
         let mut command = Command::new("sleep");
         command.arg("600").stdin(Stdio::null());
         command.env("BERTH_RUNNER_ID", machine.id()).env("BERTH_SLOT_ID", slot);
         command.env("BERTH_SLOT_GENERATION", generation.to_string()).env("BERTH_SLOT_KIND", kind);
-        Self(command.spawn().unwrap())
+        command
     }
 
     /// One that shows nothing of where it comes from.

@@ -2,7 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod account;
+mod arguments;
 mod doors;
+mod forged;
 mod jobs;
 mod machine;
 mod protocol;

@@ -42,9 +42,11 @@ fn every_report_says_its_protocol_and_what_runtimes_are_for() {
     let _machine = Machine::started(&server);
     let report = server.last_report().unwrap();
     assert_eq!(report["protocol"], 2);
-    assert_eq!(report["runtimes"], json!(["both", "job", "server", "slow"]));
+    assert_eq!(report["runtimes"], json!(["both", "job", "listed", "server", "slow", "vllm"]));
     // What is not listed is for both.
-    assert_eq!(report["runtime_kinds"], json!({ "job": "job", "server": "server", "slow": "server" }));
+    let kinds = json!({ "job": "job", "listed": "job", "server": "server", "slow": "server" });
+    assert_eq!(report["runtime_kinds"], kinds);
+    assert_eq!(report["allowed_args"], json!({ "listed": ["--quick"] }), "what each runtime allows");
 }
 
 #[test]

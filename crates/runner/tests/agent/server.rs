@@ -220,7 +220,7 @@ pub(crate) fn asked(slot: &str, action: &str) -> Value {
 /// A slot that should run.
 pub(crate) fn run(slot: &str, runtime: &str, kind: &str, args: &[&str]) -> Value {
     let mut row = asked(slot, "run");
-    let spec = json!({ "model": "some-model", "runtime": runtime, "kind": kind, "args": args, "concurrency": 1 });
+    let spec = json!({ "model": "some-model", "runtime": runtime, "kind": kind, "args": args, "model_args": args.len(), "concurrency": 1 });
     row.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     row
 }

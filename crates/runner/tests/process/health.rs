@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::support::{Agent, PATIENCE, stop};
 use berth_domain::{FailureReason, Span, Timestamp};
 use berth_runner::process::{Death, Exit, HealthChange, HealthState, Ports, Probed, classify, probe};
-use berth_runner::runtime::{Launch, Live, Ready, RuntimeConfig};
+use berth_runner::runtime::{Launch, Live, ModelQuestion, Question, Ready, RuntimeConfig};
 
 /// Answers what a file says, or not at all.
 const SERVER: &str = "
@@ -22,9 +22,13 @@ class Answer(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(('127.0.0.1', int(sys.argv[1])), Answer).serve_forever()
 ";
 
+fn question(path: &str) -> Question {
+    Question { path: path.to_owned(), model: None }
+}
+
 fn checks(deadline: Span) -> RuntimeConfig {
     RuntimeConfig {
-        ready: Some(Ready { path: "/health".into(), every: Span::from_millis(50), deadline }),
+        ready: Some(Ready { path: "/health".into(), model_path: None, every: Span::from_millis(50), deadline }),
         live: Some(Live { path: "/health".into(), every: Span::from_millis(20), failures: 3 }),
         ..RuntimeConfig::default()
     }
@@ -38,7 +42,7 @@ fn first_change(health: &mut HealthState, launch: &Launch, clock: Instant) -> He
             assert!(clock.elapsed() < PATIENCE, "nothing changed");
             let now = || Timestamp::from_millis(u64::try_from(clock.elapsed().as_millis()).unwrap());
             let probed = match health.due(now()) {
-                Some(path) => Some(probe(launch.probe, &path, Duration::from_millis(500)).await),
+                Some(question) => Some(probe(launch.probe, &question, Duration::from_millis(500)).await),
                 None => None,
             };
             let change = probed.and_then(|probed| health.observe(now(), probed)).or_else(|| health.tick(now()));
@@ -105,9 +109,9 @@ fn every_kind_of_answer_is_told_apart() {
     let answers = [
         ("HTTP/1.1 200 OK\r\n\r\n", Probed::Healthy),
         ("HTTP/1.0 204 No Content\r\n\r\n", Probed::Healthy),
-        ("HTTP/1.1 503 Service Unavailable\r\n\r\n", Probed::Unhealthy),
-        ("HTTP/1.1 301 Moved\r\n\r\n", Probed::Unhealthy),
-        ("SSH-2.0-OpenSSH_9\r\n", Probed::Unhealthy),
+        ("HTTP/1.1 503 Service Unavailable\r\n\r\n", Probed::Unhealthy(Some(503))),
+        ("HTTP/1.1 301 Moved\r\n\r\n", Probed::Unhealthy(Some(301))),
+        ("SSH-2.0-OpenSSH_9\r\n", Probed::Unhealthy(None)),
         ("HTTP/1.1", Probed::Silent),
     ];
     for (answer, wanted) in answers {
@@ -120,8 +124,49 @@ fn every_kind_of_answer_is_told_apart() {
             std::io::Write::write_all(&mut stream, answer.as_bytes()).unwrap();
             String::from_utf8_lossy(&request[..read]).into_owned()
         });
-        assert_eq!(runtime.block_on(probe(address, "/a/b?c", PATIENCE)), wanted, "{answer:?}");
+        assert_eq!(runtime.block_on(probe(address, &question("/a/b?c"), PATIENCE)), wanted, "{answer:?}");
         assert!(server.join().unwrap().starts_with("GET /a/b?c HTTP/1.1\r\n"));
-        assert_eq!(runtime.block_on(probe(address, "/", PATIENCE)), Probed::Silent, "nobody is there any more");
+        assert_eq!(
+            runtime.block_on(probe(address, &question("/"), PATIENCE)),
+            Probed::Silent,
+            "nobody is there any more"
+        );
     }
+}
+
+/// Answers one request after the other with these texts, and says what was asked.
+fn answers(texts: Vec<&'static str>) -> (std::net::SocketAddr, std::thread::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let answer = move |text: &'static str| {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = [0; 1024];
+        let read = std::io::Read::read(&mut stream, &mut request).unwrap();
+        std::io::Write::write_all(&mut stream, text.as_bytes()).unwrap();
+        String::from_utf8_lossy(&request[..read]).lines().next().unwrap_or_default().to_owned()
+    };
+    (address, std::thread::spawn(move || texts.into_iter().map(answer).collect()))
+}
+
+#[test]
+fn a_healthy_program_is_asked_for_the_model_and_must_name_it() {
+    const YES: &str = "HTTP/1.1 200 OK\r\n\r\n";
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let model = ModelQuestion { path: "/v1/models/a%2Fb".into(), names: vec!["a/b".into()] };
+    let question = Question { path: "/health".into(), model: Some(model) };
+    let cases = [
+        ("HTTP/1.0 200 OK\r\nA: b\r\n\r\n{\"data\":[{\"id\":\"a/b\"}]}", Probed::Healthy),
+        ("HTTP/1.0 200 OK\r\n\r\n{\"data\":[{\"id\":\"other\"}]}", Probed::WithoutModel(None)),
+        ("HTTP/1.0 200 OK\r\n\r\n<html>a/b</html>", Probed::WithoutModel(None)),
+        ("HTTP/1.0 404 Not Found\r\n\r\n{\"id\":\"a/b\"}", Probed::WithoutModel(Some(404))),
+        ("", Probed::Silent),
+    ];
+    for (answer, wanted) in cases {
+        let (address, server) = answers(vec![YES, answer]);
+        assert_eq!(runtime.block_on(probe(address, &question, PATIENCE)), wanted, "{answer:?}");
+        assert_eq!(server.join().unwrap(), ["GET /health HTTP/1.1", "GET /v1/models/a%2Fb HTTP/1.0"]);
+    }
+    let (address, server) = answers(vec!["HTTP/1.1 503 Loading\r\n\r\n"]);
+    assert_eq!(runtime.block_on(probe(address, &question, PATIENCE)), Probed::Unhealthy(Some(503)));
+    assert_eq!(server.join().unwrap().len(), 1, "a program that is not healthy is not asked for its models");
 }

@@ -250,3 +250,19 @@ fn only_some_starts_and_some_ended_slots_are_kept() {
     assert_eq!(others.iter().map(|other| kept(*other)).sum::<usize>(), 2, "one that lives, one that ended");
     assert_eq!(kept(others[0]), 1);
 }
+
+#[test]
+fn a_line_of_the_agent_stands_on_a_line_of_its_own_behind_what_the_program_wrote() {
+    let dir = tempfile::tempdir().unwrap();
+    let logs = LogDir::open(dir.path(), LIMITS).unwrap();
+    let log = logs.slot(new_slot(), Generation::new(1)).unwrap();
+    log.note("not started: no such program");
+    assert_eq!(log.tail(1000).unwrap(), b"berth: not started: no such program\n");
+    std::fs::OpenOptions::new()
+        .append(true)
+        .open(log.path())
+        .and_then(|mut file| std::io::Write::write_all(&mut file, b"half a line"))
+        .unwrap();
+    log.note("not ready");
+    assert!(log.tail(1000).unwrap().ends_with(b"half a line\nberth: not ready\n"));
+}

@@ -6,3 +6,4 @@ mod log;
 mod spawn;
 mod support;
 mod trees;
+mod users;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{Agent, PATIENCE, is_alive, look, read_when_there, stop, through_the_door, until};
+use crate::support::{Agent, PATIENCE, is_alive, look, own_user, read_when_there, stop, through_the_door, until};
 use berth_domain::{BootId, FailureReason, RuntimeKind, WorkloadKind};
 use berth_runner::process::{
     Adoption, Carrier, Death, Exit, ExitFile, ExitNote, Liveness, OnAgentExit, Process, ProcessId, ProcessTable,
@@ -220,14 +220,15 @@ fn n3_a_slot_that_outlived_its_agent_is_adopted_with_its_log_and_its_children() 
     let Adoption::Alive(process) = Process::adopt(id.clone(), None).unwrap() else { panic!("{id:?} is gone") };
     assert_eq!(process.poll_exit(), None);
     let table = ProcessTable::read().unwrap();
-    let found = marked(&table, &runner).unwrap();
+    let found = marked(&table, &runner, &own_user()).unwrap();
     let (mark, members) = found.first_key_value().unwrap();
     assert!(found.len() == 1 && members.contains(&id), "{found:?}");
     let logs =
         berth_runner::process::LogDir::open(log.parent().unwrap().parent().unwrap(), Default::default()).unwrap();
     let log = logs.slot(mark.slot, mark.generation).unwrap();
     assert!(String::from_utf8_lossy(&log.tail(1000).unwrap()).contains("READY"));
-    let tree = berth_runner::process::Tree::new(mark.clone(), Some(id.clone()), None);
+    let trust = berth_runner::process::MarkTrust::Users(own_user());
+    let tree = berth_runner::process::Tree::new(mark.clone(), trust, Some(id.clone()), None);
     stop(tree, 5_000);
     until("its end to be seen", || process.poll_exit().is_some());
     assert!(!is_alive(id.pid));
@@ -297,10 +298,10 @@ fn n3_how_a_job_ended_is_read_through_its_keeper_though_the_file_was_removed() {
     let dir = tempfile::tempdir().unwrap();
     let (id, runner, exit_file, _) = run_first_agent(dir.path(), "job");
     let table = ProcessTable::read().unwrap();
-    let mark = marked(&table, &runner).unwrap().into_keys().next().unwrap();
+    let mark = marked(&table, &runner, &own_user()).unwrap().into_keys().next().unwrap();
     // The record, the logs and the exit file are gone; the mark says what it is, and who its keeper is.
     std::fs::remove_dir_all(exit_file.parent().unwrap()).unwrap();
-    let found = carriers(&table, &runner, mark.slot).unwrap();
+    let found = carriers(&table, &runner, mark.slot, &own_user()).unwrap();
     let expected = Carrier { generation: mark.generation, process: id.clone(), kind: Some(WorkloadKind::Job) };
     assert_eq!(found, [expected], "the keeper, and not the program below it");
     let Adoption::Alive(process) = Process::adopt(id, Some(exit_file)).unwrap() else { panic!("it is gone") };
@@ -320,13 +321,13 @@ fn every_start_of_a_slot_is_found_by_its_mark_the_newest_first() {
     let newer = agent.start_launch(launch);
     newer.says("READY");
     let table = ProcessTable::read().unwrap();
-    let found = carriers(&table, &agent.runner, older.launch.slot).unwrap();
+    let found = carriers(&table, &agent.runner, older.launch.slot, &own_user()).unwrap();
     let found: Vec<_> =
         found.iter().map(|carrier| (carrier.generation.get(), carrier.process.pid, carrier.kind)).collect();
     let kind = Some(WorkloadKind::Lease);
     assert_eq!(found, [(7, newer.process.id().pid, kind), (1, older.process.id().pid, kind)]);
     let another = berth_domain::RunnerId::new("another-runner").unwrap();
-    assert_eq!(carriers(&table, &another, older.launch.slot).unwrap(), []);
+    assert_eq!(carriers(&table, &another, older.launch.slot, &own_user()).unwrap(), []);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 //!
 //! The trampoline is this very test program, entered through an ignored test ([`trampoline_door`]).
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,10 +13,10 @@ use berth_domain::{
     Arg, Bytes, Generation, Millicores, ModelName, RunSpec, RunnerId, RuntimeName, SlotId, WorkloadKind,
 };
 use berth_runner::process::{
-    Depth, LogDir, LogLimits, Process, ProcessId, ProcessTable, SlotLog, SlotMark, SpawnOptions, Spawner, Tree,
-    trampoline,
+    Depth, LogDir, LogLimits, MarkTrust, Process, ProcessId, ProcessTable, SlotLog, SlotMark, SlotSecret, SpawnOptions,
+    Spawner, StartedAs, Tree, trampoline,
 };
-use berth_runner::runtime::{Launch, Runtime, RuntimeConfig, StartRequest, Surroundings, render};
+use berth_runner::runtime::{Launch, Runtime, RuntimeConfig, StartRequest, Surroundings, UserId, render};
 
 /// Long enough for a busy machine; nothing waits that long if it works.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -107,12 +107,15 @@ impl Agent {
             model: ModelName::new("some model").unwrap(),
             runtime: name,
             kind: WorkloadKind::Lease,
+            model_args: args.len(),
             args: args.iter().map(|arg| Arg::new(arg).unwrap()).collect(),
             cpu_millicores: Millicores::ZERO,
             ram_bytes: Bytes::ZERO,
             concurrency: 1,
         };
-        let request = StartRequest { slot: new_slot(), generation: Generation::new(1), gpus: &[], spec: &spec };
+        let secret = SlotSecret::random().unwrap();
+        let (slot, generation) = (new_slot(), Generation::new(1));
+        let request = StartRequest { slot, generation, gpus: &[], spec: &spec, secret: Some(&secret) };
         let environment = std::env::vars_os().collect();
         let around = Surroundings {
             runner: &self.runner,
@@ -128,14 +131,27 @@ impl Agent {
     /// All that carry the mark of any slot of this test program.
     pub(crate) fn marked(&self, mark: &SlotMark) -> Vec<ProcessId> {
         let table = ProcessTable::read().unwrap();
-        berth_runner::process::marked(&table, &self.runner).unwrap().remove(mark).unwrap_or_default()
+        berth_runner::process::marked(&table, &self.runner, &own_user()).unwrap().remove(mark).unwrap_or_default()
     }
 }
 
+/// The only user that a test's slots run as, unless it says otherwise.
+pub(crate) fn own_user() -> BTreeSet<UserId> {
+    [UserId::own()].into()
+}
+
 impl Started {
+    /// By what its processes are known.
+    pub(crate) fn trust(&self) -> MarkTrust {
+        let secret = self.launch.env[OsStr::new("BERTH_SLOT_SECRET")].to_str().unwrap();
+        let secret = serde_json::from_value(secret.into()).unwrap();
+        let user = self.launch.user.as_ref().map_or_else(UserId::own, |user| user.uid);
+        MarkTrust::Start(StartedAs { user, secret })
+    }
+
     /// A tree that knows no more than what is on record.
     pub(crate) fn tree(&self) -> Tree {
-        Tree::new(self.mark.clone(), Some(self.process.id().clone()), None)
+        Tree::new(self.mark.clone(), self.trust(), Some(self.process.id().clone()), None)
     }
 
     /// Waits until the program has written this.

@@ -71,7 +71,7 @@ fn n10_a_tree_without_a_root_is_found_by_its_mark() {
     let agent = Agent::with_sessions();
     let slot = agent.sh("sleep 1000 & echo READY; wait", &[]);
     slot.says("READY");
-    let mut tree = Tree::new(slot.mark.clone(), None, None);
+    let mut tree = Tree::new(slot.mark.clone(), slot.trust(), None, None);
     until("the shell and its child", || look(&mut tree).len() == 2);
     stop(tree, 5_000);
     assert_eq!(slot.exit(), Exit::Signal(15));
@@ -181,7 +181,7 @@ fn n10_nobody_leaves_a_cgroup() {
     let daemon = slot.number("daemon");
     assert_eq!(slot.exit(), Exit::Code(0));
     let cgroup = agent.spawner.cgroup(slot.launch.slot, slot.launch.generation).unwrap();
-    let mut tree = Tree::new(slot.mark.clone(), Some(slot.process.id().clone()), Some(cgroup.clone()));
+    let mut tree = Tree::new(slot.mark.clone(), slot.trust(), Some(slot.process.id().clone()), Some(cgroup.clone()));
     assert!(look(&mut tree).contains(&daemon));
     assert!(cgroup.is_populated().unwrap());
     stop(tree, 100);

@@ -4,13 +4,14 @@ mod fleet;
 mod report;
 mod work;
 
-use std::fmt::{Debug, Display};
+use std::fmt::Display;
 
 use berth_core::State;
-use berth_domain::Bytes;
 
 use crate::error::StepError;
-use crate::format::expect::{Expect, Size};
+use crate::format::expect::Expect;
+use crate::format::values::NameSet;
+use crate::format::wanted::{Expectable, Wanted};
 use crate::world::World;
 
 /// Checks all expectations of a step.
@@ -30,41 +31,23 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// An exact match, where one is asked for.
-    pub(crate) fn same<T: PartialEq + Display>(&mut self, what: impl Display, expected: Option<&T>, found: &T) {
+    /// A value is as expected, where something is.
+    pub(crate) fn wanted<T: Expectable>(&mut self, what: impl Display, expected: Option<&Wanted<T>>, found: &T::Found) {
+        if let Some(expected) = expected.filter(|expected| !expected.admits(found)) {
+            self.lines.push(format!("{what}: expected {expected}, found {}", T::show(found)));
+        }
+    }
+
+    /// A list whose order says nothing is as expected.
+    pub(crate) fn set(&mut self, what: impl Display, expected: Option<&Wanted<NameSet>>, found: Vec<String>) {
+        self.wanted(what, expected, NameSet::from(found).as_found());
+    }
+
+    /// Something is so or not, as expected.
+    pub(crate) fn is(&mut self, what: impl Display, expected: Option<bool>, found: bool) {
         if let Some(expected) = expected.filter(|expected| *expected != found) {
             self.lines.push(format!("{what}: expected {expected}, found {found}"));
         }
-    }
-
-    /// A word.
-    pub(crate) fn word(&mut self, what: impl Display, expected: Option<&String>, found: &str) {
-        self.same(what, expected, &found.to_owned());
-    }
-
-    /// A size, exact to the byte.
-    pub(crate) fn size(&mut self, what: impl Display, expected: Option<Size>, found: Bytes) {
-        if let Some(Size(expected)) = expected.filter(|expected| expected.0 != found) {
-            let (more, less) = (expected.get(), found.get());
-            self.lines.push(format!("{what}: expected {expected} ({more} B), found {found} ({less} B)"));
-        }
-    }
-
-    /// A list whose order says something.
-    pub(crate) fn list<T: PartialEq + Debug>(&mut self, what: impl Display, expected: Option<&Vec<T>>, found: &Vec<T>) {
-        if let Some(expected) = expected.filter(|expected| *expected != found) {
-            self.lines.push(format!("{what}: expected {expected:?}, found {found:?}"));
-        }
-    }
-
-    /// A list whose order says nothing.
-    pub(crate) fn set(&mut self, what: impl Display, expected: Option<&Vec<String>>, found: Vec<String>) {
-        let sorted = |mut list: Vec<String>| {
-            list.sort();
-            list
-        };
-        let expected = expected.cloned().map(sorted);
-        self.list(what, expected.as_ref(), &sorted(found));
     }
 
     /// Something else that is not as expected.
@@ -94,6 +77,11 @@ impl Findings {
         self.explanations.push(ledgers(&world.state));
         Err(StepError::Otherwise { problem: self.lines.join("\n  "), explanation: self.explanations.join("\n") })
     }
+}
+
+/// A number of things, as it is compared.
+fn many(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
 }
 
 /// The ledgers of a small fleet, for who reads a failure.

@@ -1,222 +1,226 @@
 //! What may be expected. What is not mentioned is not looked at.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use berth_domain::{Bytes, DeviceUuid, MachineId, ModelName, RunnerId, WorkloadKind};
-use serde::de::{Error, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use berth_domain::{DeviceUuid, MachineId, ModelName, RunnerId, WorkloadKind};
+use serde::Deserialize;
 
-/// A size, exact to the byte. A list is the sum of its parts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Size(pub(crate) Bytes);
+use super::duration::SpanText;
+use super::values::{Name, NameList, NameSet, Size, Word};
+use super::wanted::Wanted;
+use crate::vocabulary::{
+    AdmissionWords, CausesOrNone, ClosedReasonsOrNo, CorrectionsOrNo, CountVerdicts, DeviceVerdicts, Exclusions,
+    LivenessWords, MemoryVerdicts, OutcomeCodes, Outcomes, SlotStates, SlotStatesOrNone, StopReasons, WaitReasonsOrNo,
+    WorkloadStates, WorkloadStatesAndForgotten,
+};
 
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Sum;
-        impl<'de> Visitor<'de> for Sum {
-            type Value = Size;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("bytes, a text such as \"39GiB\", or a list of them to be added up")
-            }
-            fn visit_i64<E: Error>(self, value: i64) -> Result<Size, E> {
-                u64::try_from(value).map(|bytes| Size(Bytes::new(bytes))).map_err(E::custom)
-            }
-            fn visit_str<E: Error>(self, text: &str) -> Result<Size, E> {
-                text.parse().map(Size).map_err(E::custom)
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Size, A::Error> {
-                let mut sum = Bytes::ZERO;
-                while let Some(Size(part)) = list.next_element()? {
-                    sum = sum.saturating_add(part);
-                }
-                Ok(Size(sum))
+/// A table of expectations.
+pub(crate) trait Expectations {
+    /// The keys that the file has here.
+    fn keys(&self) -> Vec<&'static str>;
+}
+
+/// Makes a table of expectations, each of which may be left out.
+macro_rules! expectation {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $kind:ty,)+ }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub(crate) struct $name {
+            $($(#[$field_doc])* pub(crate) $field: Option<$kind>,)+
+        }
+
+        impl Expectations for $name {
+            fn keys(&self) -> Vec<&'static str> {
+                let keys = [$((stringify!($field), self.$field.is_some())),+];
+                keys.into_iter().filter(|(_, is_there)| *is_there).map(|(key, _)| key).collect()
             }
         }
-        deserializer.deserialize_any(Sum)
+    };
+}
+
+expectation! {
+    /// What must be true.
+    Expect {
+        workloads: BTreeMap<String, WorkloadExpect>,
+        devices: BTreeMap<DeviceUuid, DeviceExpect>,
+        hosts: BTreeMap<MachineId, HostExpect>,
+        slots: Vec<SlotExpect>,
+        models: BTreeMap<ModelName, ModelExpect>,
+        runners: BTreeMap<RunnerId, RunnerExpect>,
+        /// All that wait, first in order first.
+        queue: Wanted<NameList>,
+        queue_length: Wanted<u64>,
+        /// How many workloads are in each state.
+        states: BTreeMap<Word<WorkloadStates>, Wanted<u64>>,
+        /// How many devices there are.
+        device_count: Wanted<u64>,
+        /// How many slots were evicted since the start.
+        evictions: Wanted<u64>,
+        /// What each runner is asked: `"run MODEL"` and `"stop MODEL"`, all of it.
+        desired: BTreeMap<RunnerId, Wanted<NameSet>>,
+        /// Models of slots that each runner is asked to account for, all of them.
+        accounts: BTreeMap<RunnerId, Wanted<NameSet>>,
+        decision: ReportExpect,
+        explain: ReportExpect,
+        fit: ReportExpect,
     }
 }
 
-/// What must be true.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Expect {
-    pub(crate) workloads: BTreeMap<String, WorkloadExpect>,
-    pub(crate) devices: BTreeMap<DeviceUuid, DeviceExpect>,
-    pub(crate) hosts: BTreeMap<MachineId, HostExpect>,
-    pub(crate) slots: Vec<SlotExpect>,
-    pub(crate) models: BTreeMap<ModelName, ModelExpect>,
-    pub(crate) runners: BTreeMap<RunnerId, RunnerExpect>,
-    /// All that wait, first in order first.
-    pub(crate) queue: Option<Vec<String>>,
-    pub(crate) queue_length: Option<usize>,
-    /// How many workloads are in each state.
-    pub(crate) states: BTreeMap<String, usize>,
-    /// How many devices there are.
-    pub(crate) device_count: Option<usize>,
-    /// How many slots were evicted since the start.
-    pub(crate) evictions: Option<u64>,
-    /// What each runner is asked: `"run MODEL"` and `"stop MODEL"`, all of it.
-    pub(crate) desired: BTreeMap<RunnerId, Vec<String>>,
-    /// Models of slots that each runner is asked to account for, all of them.
-    pub(crate) accounts: BTreeMap<RunnerId, Vec<String>>,
-    pub(crate) decision: Option<ReportExpect>,
-    pub(crate) explain: Option<ReportExpect>,
-    pub(crate) fit: Option<ReportExpect>,
+expectation! {
+    /// A workload.
+    WorkloadExpect {
+        state: Wanted<Word<WorkloadStatesAndForgotten>>,
+        on: Wanted<NameSet>,
+        memory: BTreeMap<DeviceUuid, Wanted<Size>>,
+        runner: Wanted<Name>,
+        slot_state: Wanted<Word<SlotStatesOrNone>>,
+        same_slot_as: String,
+        position: Wanted<u64>,
+        waits: Wanted<Word<WaitReasonsOrNo>>,
+        /// How long it waited for its memory so far, over all attempts.
+        waited: Wanted<SpanText>,
+        cause: Wanted<Word<CausesOrNone>>,
+        attempt: Wanted<u64>,
+        reserved: Wanted<NameSet>,
+        may_run_twice: bool,
+    }
 }
 
-/// A workload.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct WorkloadExpect {
-    pub(crate) state: Option<String>,
-    pub(crate) on: Option<Vec<String>>,
-    pub(crate) memory: Option<BTreeMap<DeviceUuid, Size>>,
-    pub(crate) runner: Option<String>,
-    pub(crate) slot_state: Option<String>,
-    pub(crate) same_slot_as: Option<String>,
-    pub(crate) position: Option<usize>,
-    pub(crate) waits: Option<String>,
-    pub(crate) cause: Option<String>,
-    pub(crate) attempt: Option<u32>,
-    pub(crate) reserved: Option<Vec<String>>,
-    pub(crate) may_run_twice: Option<bool>,
+expectation! {
+    /// A device's ledger.
+    DeviceExpect {
+        known: bool,
+        capacity: Wanted<Size>,
+        held: Wanted<Size>,
+        releasing: Wanted<Size>,
+        promised: Wanted<Size>,
+        foreign: Wanted<Size>,
+        free: Wanted<Size>,
+        closed: Wanted<Word<ClosedReasonsOrNo>>,
+        overcommitted: bool,
+        sizes_differ: bool,
+        attributed: bool,
+        claims: Wanted<u64>,
+        replicas: Wanted<u64>,
+        runners: Wanted<NameSet>,
+    }
 }
 
-/// A device's ledger.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct DeviceExpect {
-    pub(crate) known: Option<bool>,
-    pub(crate) capacity: Option<Size>,
-    pub(crate) held: Option<Size>,
-    pub(crate) releasing: Option<Size>,
-    pub(crate) promised: Option<Size>,
-    pub(crate) foreign: Option<Size>,
-    pub(crate) free: Option<Size>,
-    pub(crate) closed: Option<String>,
-    pub(crate) overcommitted: Option<bool>,
-    pub(crate) sizes_differ: Option<bool>,
-    pub(crate) attributed: Option<bool>,
-    pub(crate) claims: Option<usize>,
-    pub(crate) replicas: Option<u16>,
-    pub(crate) runners: Option<Vec<String>>,
+expectation! {
+    /// A machine's ledgers.
+    HostExpect {
+        cpu_capacity: Wanted<u64>,
+        cpu_held: Wanted<u64>,
+        cpu_releasing: Wanted<u64>,
+        cpu_promised: Wanted<u64>,
+        cpu_free: Wanted<u64>,
+        ram_capacity: Wanted<Size>,
+        ram_held: Wanted<Size>,
+        ram_releasing: Wanted<Size>,
+        ram_promised: Wanted<Size>,
+        ram_free: Wanted<Size>,
+    }
 }
 
-/// A machine's ledgers.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct HostExpect {
-    pub(crate) cpu_capacity: Option<u64>,
-    pub(crate) cpu_held: Option<u64>,
-    pub(crate) cpu_releasing: Option<u64>,
-    pub(crate) cpu_promised: Option<u64>,
-    pub(crate) cpu_free: Option<u64>,
-    pub(crate) ram_capacity: Option<Size>,
-    pub(crate) ram_held: Option<Size>,
-    pub(crate) ram_releasing: Option<Size>,
-    pub(crate) ram_promised: Option<Size>,
-    pub(crate) ram_free: Option<Size>,
+expectation! {
+    /// How many slots there are of a kind.
+    SlotExpect {
+        model: Wanted<Name>,
+        state: Wanted<Word<SlotStates>>,
+        runner: Wanted<Name>,
+        device: Wanted<Name>,
+        revision: Wanted<u64>,
+        generation: Wanted<u64>,
+        active: Wanted<u64>,
+        stop_reason: Wanted<Word<StopReasons>>,
+        stalled: bool,
+        /// Not made by the server.
+        stray: bool,
+        /// One, unless it says otherwise.
+        count: Wanted<u64>,
+    }
 }
 
-/// How many slots there are of a kind.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct SlotExpect {
-    pub(crate) model: Option<String>,
-    pub(crate) state: Option<String>,
-    pub(crate) runner: Option<String>,
-    pub(crate) device: Option<String>,
-    pub(crate) revision: Option<u32>,
-    pub(crate) generation: Option<u32>,
-    pub(crate) active: Option<u32>,
-    pub(crate) stop_reason: Option<String>,
-    pub(crate) stalled: Option<bool>,
-    /// Not made by the server.
-    pub(crate) stray: Option<bool>,
-    /// One, unless it says otherwise.
-    pub(crate) count: Option<usize>,
+expectation! {
+    /// A model.
+    ModelExpect {
+        known: bool,
+        live: Wanted<u64>,
+        waiting: Wanted<u64>,
+        evictions: Wanted<u64>,
+        revision: Wanted<u64>,
+        deleted: bool,
+        /// What is known of its memory, by GPU count.
+        memory: BTreeMap<String, MemoryExpect>,
+    }
 }
 
-/// A model.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct ModelExpect {
-    pub(crate) known: Option<bool>,
-    pub(crate) live: Option<u32>,
-    pub(crate) waiting: Option<usize>,
-    pub(crate) evictions: Option<u64>,
-    pub(crate) revision: Option<u32>,
-    pub(crate) deleted: Option<bool>,
-    /// What is known of its memory, by GPU count.
-    pub(crate) memory: BTreeMap<String, MemoryExpect>,
+expectation! {
+    /// What one GPU count of a model is charged beside what its slots use; sizes are sums over its GPUs.
+    MemoryExpect {
+        charged: Wanted<Size>,
+        corrected: Wanted<Word<CorrectionsOrNo>>,
+        peak: Wanted<Size>,
+        verdict: Wanted<Word<MemoryVerdicts>>,
+        offered: Wanted<Size>,
+    }
 }
 
-/// What one GPU count of a model is charged beside what its slots use; sizes are sums over its GPUs.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct MemoryExpect {
-    pub(crate) charged: Option<Size>,
-    pub(crate) corrected: Option<String>,
-    pub(crate) peak: Option<Size>,
-    pub(crate) verdict: Option<String>,
-    pub(crate) offered: Option<Size>,
+expectation! {
+    /// A runner.
+    RunnerExpect {
+        known: bool,
+        liveness: Wanted<Word<LivenessWords>>,
+        admission: Wanted<Word<AdmissionWords>>,
+        reported: bool,
+        incarnation: Wanted<u64>,
+        devices: Wanted<NameSet>,
+        disputed: Wanted<NameSet>,
+        slots: Wanted<u64>,
+    }
 }
 
-/// A runner.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct RunnerExpect {
-    pub(crate) known: Option<bool>,
-    pub(crate) liveness: Option<String>,
-    pub(crate) admission: Option<String>,
-    pub(crate) reported: Option<bool>,
-    pub(crate) incarnation: Option<u64>,
-    pub(crate) devices: Option<Vec<String>>,
-    pub(crate) disputed: Option<Vec<String>>,
-    pub(crate) slots: Option<usize>,
+expectation! {
+    /// A decision, an explanation or a dry run: all are the same kind of report.
+    ReportExpect {
+        /// The workload whose it is; for `fit`, see `model`.
+        workload: String,
+        /// The model that is tried, for `fit`.
+        model: ModelName,
+        /// The kind of workload that is tried, for `fit`.
+        kind: WorkloadKind,
+        outcome: Wanted<Word<Outcomes>>,
+        code: Wanted<Word<OutcomeCodes>>,
+        runner: Wanted<Name>,
+        on: Wanted<NameSet>,
+        gpu_counts: BTreeMap<String, Wanted<Word<CountVerdicts>>>,
+        devices: BTreeMap<DeviceUuid, RowExpect>,
+        /// Models of the slots that go for it.
+        evictions: Wanted<NameSet>,
+        /// Runners that were not used, by reason: all of them.
+        excluded: BTreeMap<Word<Exclusions>, Wanted<u64>>,
+        runners: Wanted<u64>,
+        examined_at_most: u32,
+        /// Parts of its text.
+        text: Vec<String>,
+    }
 }
 
-/// A decision, an explanation or a dry run: all are the same kind of report.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct ReportExpect {
-    /// The workload whose it is; for `fit`, see `model`.
-    pub(crate) workload: Option<String>,
-    /// The model that is tried, for `fit`.
-    pub(crate) model: Option<ModelName>,
-    /// The kind of workload that is tried, for `fit`.
-    pub(crate) kind: WorkloadKind,
-    pub(crate) outcome: Option<String>,
-    pub(crate) code: Option<String>,
-    pub(crate) runner: Option<String>,
-    pub(crate) on: Option<Vec<String>>,
-    pub(crate) gpu_counts: Option<BTreeMap<String, String>>,
-    pub(crate) devices: BTreeMap<DeviceUuid, RowExpect>,
-    /// Models of the slots that go for it.
-    pub(crate) evictions: Option<Vec<String>>,
-    /// Runners that were not used, by reason: all of them.
-    pub(crate) excluded: Option<BTreeMap<String, u32>>,
-    pub(crate) runners: Option<u32>,
-    pub(crate) examined_at_most: Option<u32>,
-    /// Parts of its text.
-    pub(crate) text: Vec<String>,
-}
-
-/// One device's row of a report.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct RowExpect {
-    pub(crate) verdict: Option<String>,
-    pub(crate) capacity: Option<Size>,
-    pub(crate) held: Option<Size>,
-    pub(crate) releasing: Option<Size>,
-    pub(crate) promised: Option<Size>,
-    pub(crate) foreign: Option<Size>,
-    pub(crate) free: Option<Size>,
-    pub(crate) needed: Option<Size>,
-    pub(crate) missing: Option<Size>,
-    pub(crate) after_held: Option<Size>,
-    pub(crate) after_promised: Option<Size>,
-    pub(crate) after_free: Option<Size>,
+expectation! {
+    /// One device's row of a report.
+    RowExpect {
+        verdict: Wanted<Word<DeviceVerdicts>>,
+        capacity: Wanted<Size>,
+        held: Wanted<Size>,
+        releasing: Wanted<Size>,
+        promised: Wanted<Size>,
+        foreign: Wanted<Size>,
+        free: Wanted<Size>,
+        needed: Wanted<Size>,
+        missing: Wanted<Size>,
+        after_held: Wanted<Size>,
+        after_promised: Wanted<Size>,
+        after_free: Wanted<Size>,
+    }
 }

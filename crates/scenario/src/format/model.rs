@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::{
     Arg, Bytes, DeviceUuid, Fraction, GpuCount, GpuName, LabelKey, LabelValue, Memory, MemorySource, Millicores,
-    ModelName, ModelSpec, Placement, PoolName, RankMemory, RuntimeName, Span,
+    ModelName, ModelSpec, Placement, PoolName, RankMemory, RuntimeName,
 };
 use serde::{Deserialize, Deserializer};
 
+use super::duration::SpanText;
 use super::shorthand::{FromText, text_or_table};
 
 /// A catalogue entry.
@@ -21,8 +22,8 @@ pub(crate) struct ModelText {
     #[serde(default)]
     exclusive: bool,
     concurrency: Option<u32>,
-    keep_alive: Option<Span>,
-    min_run: Option<Span>,
+    keep_alive: Option<SpanText>,
+    min_run: Option<SpanText>,
     #[serde(default)]
     min_replicas: u32,
     max_replicas: Option<u32>,
@@ -54,8 +55,8 @@ impl ModelText {
         spec.gpu_counts = self.gpu_counts.iter().flatten().map(|count| GpuCount::new(*count)).collect();
         spec.exclusive = self.exclusive;
         spec.concurrency = self.concurrency.unwrap_or(spec.concurrency);
-        spec.keep_alive = self.keep_alive;
-        spec.min_run = self.min_run;
+        spec.keep_alive = self.keep_alive.map(Into::into);
+        spec.min_run = self.min_run.map(Into::into);
         spec.replicas.min = self.min_replicas;
         spec.replicas.max = self.max_replicas;
         spec.replicas.pinned = self.pinned;

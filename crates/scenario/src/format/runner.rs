@@ -141,7 +141,8 @@ pub(crate) struct GpuText {
     pub(crate) name: Option<GpuName>,
     pub(crate) memory: Bytes,
     pub(crate) reserved: Bytes,
-    pub(crate) foreign: Bytes,
+    /// What others use of it, where the file says so here.
+    pub(crate) foreign: Option<Bytes>,
     pub(crate) replicas: u16,
     pub(crate) parent: Option<DeviceUuid>,
     pub(crate) health: GpuHealth,
@@ -156,8 +157,7 @@ struct GpuTable {
     memory: Bytes,
     #[serde(default)]
     reserved: Bytes,
-    #[serde(default)]
-    foreign: Bytes,
+    foreign: Option<Bytes>,
     replicas: Option<u16>,
     parent: Option<DeviceUuid>,
     #[serde(default)]
@@ -181,7 +181,7 @@ impl FromText for GpuText {
             name: None,
             memory,
             reserved: Bytes::ZERO,
-            foreign: Bytes::ZERO,
+            foreign: None,
             replicas: None,
             parent: None,
             health: GpuHealth::Ok,

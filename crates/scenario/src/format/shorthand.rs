@@ -66,7 +66,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Many<T> {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Many<T>, A::Error> {
-                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Many)
+                let all: Vec<T> = Vec::deserialize(SeqAccessDeserializer::new(list))?;
+                if all.is_empty() { Err(A::Error::custom("an empty list names nothing")) } else { Ok(Many(all)) }
             }
         }
 

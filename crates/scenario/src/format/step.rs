@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 
 use berth_domain::{
     BootId, Bytes, DeviceUuid, FailureReason, GpuHealth, GpuName, IdempotencyKey, LabelKey, LabelValue, ModelName,
-    PoolName, ReasonText, RunnerId, SlotEnd, Span, TenantName, WorkloadKind,
+    PoolName, ReasonText, RunnerId, SlotEnd, TenantName, WorkloadKind,
 };
 use serde::{Deserialize, Deserializer};
 
 use super::ModelText;
+use super::duration::SpanText;
 use super::expect::Expect;
 use super::runner::{Mode, RuntimesText};
 use super::shorthand::{FromText, Many, text_or_table};
+use super::values::Word;
+use crate::vocabulary::RefusalCodes;
 
 macro_rules! verbs {
     ($($name:literal $field:ident: $kind:ty => $verb:ident,)+) => {
@@ -23,7 +26,7 @@ macro_rules! verbs {
             #[serde(default, rename = "note")]
             _note: Option<String>,
             /// The code with which the step must be refused.
-            pub(crate) refused: Option<String>,
+            pub(crate) refused: Option<Word<RefusalCodes>>,
             $(#[serde(rename = $name)] $field: Option<$kind>,)+
         }
 
@@ -34,13 +37,19 @@ macro_rules! verbs {
         }
 
         impl StepText {
+            /// The verbs of the step, as it names them.
+            pub(crate) fn verb_names(&self) -> Vec<&'static str> {
+                let verbs = [$(($name, self.$field.is_some())),+];
+                verbs.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name).collect()
+            }
+
             /// The one verb of the step.
-            pub(crate) fn verb(&self) -> Result<Verb, String> {
-                let mut found = Vec::new();
-                $(if let Some(value) = &self.$field { found.push(($name, Verb::$verb(value.clone()))); })+
-                let names: Vec<&str> = found.iter().map(|(name, _)| *name).collect();
+            pub(crate) fn verb(self) -> Result<Verb, String> {
+                let names = self.verb_names();
+                let mut found: Vec<Verb> = Vec::new();
+                $(found.extend(self.$field.map(Verb::$verb));)+
                 match (found.pop(), found.len()) {
-                    (Some((_, verb)), 0) => Ok(verb),
+                    (Some(verb), 0) => Ok(verb),
                     (None, _) => Err(format!("a step does one thing; this one does nothing. Known: {}", [$($name),+].join(", "))),
                     _ => Err(format!("a step does one thing; this one does {}", names.join(" and "))),
                 }
@@ -61,8 +70,8 @@ verbs! {
     "silence" silence: Many<RunnerId> => Silence,
     "return" return_: Many<RunnerId> => Return,
     "join" join: Many<RunnerId> => Join,
-    "advance" advance: Span => Advance,
-    "pause" pause: Span => Pause,
+    "advance" advance: SpanText => Advance,
+    "pause" pause: SpanText => Pause,
     "restart" restart: bool => Restart,
     "wipe" wipe: bool => Wipe,
     "cordon" cordon: RunnerId => Cordon,
@@ -82,11 +91,14 @@ verbs! {
     "expect" expect: Box<Expect> => Expect,
 }
 
-impl StepText {
+impl Verb {
     /// Whether the step says when leases are renewed, or when they expire.
     pub(crate) fn speaks_of_renewal(&self) -> bool {
-        let says = |submit: &Submit| submit.renews.is_some() || submit.ttl.is_some();
-        self.heartbeat.is_some() || self.submit.as_ref().is_some_and(says)
+        match self {
+            Self::Heartbeat(_) => true,
+            Self::Submit(submit) => submit.renews.is_some() || submit.ttl.is_some(),
+            _ => false,
+        }
     }
 }
 
@@ -139,13 +151,20 @@ short! {
         kind: WorkloadKind,
         priority: i32,
         tenant: Option<TenantName>,
-        ttl: Option<Span>,
-        queue_timeout: Option<Span>,
+        ttl: Option<SpanText>,
+        queue_timeout: Option<SpanText>,
         restart_on_lost: bool,
-        max_run: Option<Span>,
+        max_run: Option<SpanText>,
         key: Option<IdempotencyKey>,
         same_as: Option<String>,
         renews: Option<bool>,
+    }
+}
+
+impl Submit {
+    /// The name of the first of them, where it is free.
+    pub(crate) fn base_name(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.model.to_string())
     }
 }
 
@@ -193,7 +212,7 @@ short! {
 
 short! {
     /// A runner finishes what it has.
-    Drain, DrainTable, "a runner's id, or a table", runner: RunnerId, { deadline: Option<Span> }
+    Drain, DrainTable, "a runner's id, or a table", runner: RunnerId, { deadline: Option<SpanText> }
 }
 
 short! {

@@ -20,10 +20,16 @@ pub struct Outcome {
     pub answer: Result<Answer, Refusal>,
     /// What a journal keeps, in order. Empty if nothing happened that must be kept.
     pub kept: Vec<Event>,
+    /// What no journal keeps and an operator should hear of all the same.
+    pub passing: Vec<Event>,
     /// What was chosen, and why.
     pub reports: Vec<Report>,
     /// The revision after it.
     pub revision: Revision,
+}
+
+fn is_worth_a_line(event: &Event) -> bool {
+    matches!(event, Event::TimersRestarted | Event::LossDeferred { .. })
 }
 
 /// The state and its one door.
@@ -43,10 +49,13 @@ impl Engine {
     /// Carries out one command.
     pub fn carry_out(&mut self, command: &Command, now: Timestamp) -> Outcome {
         let done = step(&mut self.state, command, now);
+        let mut kept = done.events;
+        let passing = kept.extract_if(.., |event| !event.is_durable()).filter(is_worth_a_line).collect();
         Outcome {
             at: done.at,
             answer: done.answer,
-            kept: done.events.into_iter().filter(Event::is_durable).collect(),
+            kept,
+            passing,
             reports: done.reports,
             revision: self.state.revision(),
         }

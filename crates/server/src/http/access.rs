@@ -3,15 +3,15 @@
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version, header, request::Parts};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version, header, request::Parts};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use berth_domain::Revision;
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Frame, SizeHint};
@@ -19,11 +19,17 @@ use tokio::sync::oneshot;
 
 use super::App;
 use super::body::path_name;
+use super::origin;
 use super::problem::Failure;
+use super::refused_reports::RefusedReports;
+use super::revocation;
 use crate::clock;
+use crate::serve::connection::Exchange;
+use crate::trust::tokens::Rejection;
 use crate::trust::{Access, Caller};
 
 const REVISION: HeaderName = HeaderName::from_static(berth_wire::REVISION_HEADER);
+const HISTORY: HeaderName = HeaderName::from_static(berth_wire::HISTORY_HEADER);
 
 /// The largest body that is read only to be dropped.
 const SMALL_BODY: usize = 64 * 1024;
@@ -49,11 +55,21 @@ pub async fn guard(State(gate): State<Gate>, request: Request, next: Next) -> Re
     let (mut parts, body) = request.into_parts();
     let version = parts.version;
     let (method, route) = (parts.method.clone(), parts.extensions.get::<MatchedPath>().cloned());
+    let reports_for = RefusedReports::runner_of(&parts, route.as_ref().map(MatchedPath::as_str));
+    let mut asking = Asking::of(&parts);
     let mut response = match admit(&gate, &mut parts).await {
         Ok(caller) => {
-            parts.extensions.insert(caller);
+            asking.caller = Some(caller.clone());
+            parts.extensions.insert(caller.clone());
             let (body, unread) = lend(body);
-            let mut response = whatever_happens(next.run(Request::from_parts(parts, body))).await;
+            let answering = whatever_happens(next.run(Request::from_parts(parts, body)));
+            let mut response = if may_be_dropped(&method, gate.access) {
+                let answer = gate.app.unless_revoked(&caller, answering).await;
+                answer.unwrap_or_else(IntoResponse::into_response)
+            } else {
+                answering.await
+            };
+            revocation::end_stream_when_revoked(&gate.app, &caller, &mut response);
             // What was left unread of a body stands in the way of the next request.
             if let Some(rest) = unread.and_then(|mut unread| unread.try_recv().ok())
                 && !is_soon_read(rest).await
@@ -62,13 +78,54 @@ pub async fn guard(State(gate): State<Gate>, request: Request, next: Next) -> Re
             }
             response
         }
-        Err(failure) => refuse(failure, body, version).await,
+        Err(failure) => {
+            asking.caller = parts.extensions.remove::<Caller>();
+            refuse(failure, body, version).await
+        }
     };
-    let views = &gate.app.views;
-    furnish(response.headers_mut(), views.revision());
+    if let Some(runner) = reports_for {
+        gate.app.refused_reports.note(&runner, &response);
+    }
+    asking.record_refusal(&gate.app, &response);
+    furnish(response.headers_mut(), &gate.app);
     let route = route.as_ref().map_or("other", MatchedPath::as_str);
-    views.metrics.answered(&method, route, response.status().as_u16(), begun.elapsed());
+    gate.app.views.metrics.answered(&method, route, response.status().as_u16(), begun.elapsed());
     response
+}
+
+/// Whether the work on a request may be dropped halfway when its token is revoked. What changes something is finished,
+/// so that it goes on record; what agents send is repeated by them.
+fn may_be_dropped(method: &Method, access: Access) -> bool {
+    method.is_safe() || access == Access::OwnRunner
+}
+
+/// Who asks for what, kept for the record in case it is refused.
+pub(super) struct Asking {
+    address: IpAddr,
+    method: Method,
+    uri: Uri,
+    caller: Option<Caller>,
+}
+
+impl Asking {
+    pub(super) fn of(parts: &Parts) -> Self {
+        let (method, uri) = (parts.method.clone(), parts.uri.clone());
+        Self { address: address(parts), method, uri, caller: None }
+    }
+
+    /// Puts a refusal on record: 401 and 403, as many as the configuration says.
+    pub(super) fn record_refusal(&self, app: &App, response: &Response) {
+        if !matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            return;
+        }
+        let failure = response.extensions().get::<Failure>();
+        let code = failure.map_or("refused", |failure| failure.0.code.as_str());
+        app.record_refusal(self.caller.as_ref(), self.address, &self.method, self.uri.path(), code);
+    }
+}
+
+fn address(parts: &Parts) -> IpAddr {
+    parts.extensions.get::<Peer>().map_or(IpAddr::from([0, 0, 0, 0]), |peer| peer.0.ip())
 }
 
 /// The answer of a handler, or that it has a bug: the panic itself is in the log.
@@ -145,21 +202,32 @@ pub(super) fn close_after(response: &mut Response, version: Version) {
     }
 }
 
-/// The revision, and what a browser must not do with an answer.
-pub(super) fn furnish(headers: &mut HeaderMap, revision: Revision) {
-    headers.insert(REVISION, HeaderValue::from(revision.get()));
+/// Puts on an answer the revision, and what a browser must not do with it.
+pub(super) fn furnish(headers: &mut HeaderMap, app: &App) {
+    /// An answer of the API is no page: it loads nothing and is shown in nothing.
+    const NO_PAGE: HeaderValue = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
+    let views = &app.views;
+    headers.insert(REVISION, HeaderValue::from(views.revision().get()));
+    if views.went_back().is_some() {
+        headers.insert(HISTORY, HeaderValue::from_static("went-back"));
+    }
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(NO_PAGE);
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    if app.is_encrypted {
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, HeaderValue::from_static("max-age=31536000"));
+    }
 }
 
-/// Who asks, if they may.
+/// Who asks, if they may. Where they may not, the extensions of `parts` say who it was, if that is known.
 pub(super) async fn admit(gate: &Gate, parts: &mut Parts) -> Result<Caller, Failure> {
     let caller = identify(&gate.app, parts);
-    let address = parts.extensions.get::<Peer>().map_or(IpAddr::from([0, 0, 0, 0]), |peer| peer.0.ip());
     // Whoever guesses is counted by their address.
     let known = caller.as_ref().ok().and_then(Option::as_ref);
-    gate.app.rates.check(known, address).map_err(Failure::rate_limited)?;
+    note_authentication(&gate.app, parts, known.is_some())?;
+    gate.app.rates.check(known, address(parts)).map_err(Failure::rate_limited)?;
     let caller = caller?;
     if gate.access == Access::Public {
         return Ok(caller.unwrap_or_else(Caller::local));
@@ -169,6 +237,7 @@ pub(super) async fn admit(gate: &Gate, parts: &mut Parts) -> Result<Caller, Fail
     if caller.token.is_none() {
         return Ok(caller);
     }
+    parts.extensions.insert(caller.clone());
     if !gate.access.allows(caller.role) {
         return Err(Failure::forbidden(format!("a token of role {} may not do this", caller.role)));
     }
@@ -181,6 +250,17 @@ pub(super) async fn admit(gate: &Gate, parts: &mut Parts) -> Result<Caller, Fail
     Ok(caller)
 }
 
+/// Tells the connection whether this request has authenticated: there may be only a few at once that have not.
+fn note_authentication(app: &App, parts: &Parts, is_known: bool) -> Result<(), Failure> {
+    let Some(exchange) = parts.extensions.get::<Arc<Exchange>>() else { return Ok(()) };
+    if is_known {
+        exchange.authenticate();
+        return Ok(());
+    }
+    let limit = app.limits.current().unauthenticated_streams;
+    if exchange.enter_unauthenticated(limit) { Ok(()) } else { Err(Failure::too_many_streams(limit)) }
+}
+
 /// Who asks: nobody, if the server has tokens and none was sent. A token that is wrong is never nobody.
 fn identify(app: &App, parts: &Parts) -> Result<Option<Caller>, Failure> {
     let sent = parts.headers.get(header::AUTHORIZATION);
@@ -191,40 +271,22 @@ fn identify(app: &App, parts: &Parts) -> Result<Option<Caller>, Failure> {
     let Some(sent) = sent else { return Ok(None) };
     let bearer = sent.to_str().ok().and_then(|value| value.split_once(' '));
     let secret = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, secret)| secret.trim());
-    let caller = secret.and_then(|secret| app.tokens.bearer(secret, clock::now()));
-    caller.map(Some).ok_or_else(Failure::unauthenticated)
+    let secret = secret.ok_or_else(Failure::unauthenticated)?;
+    app.tokens.bearer(secret, clock::now()).map(Some).map_err(|rejection| match rejection {
+        Rejection::Unknown => Failure::unauthenticated(),
+        Rejection::Expired(since) => Failure::expired(since),
+    })
 }
 
 /// Without tokens only this machine may ask. A web page from elsewhere must not do it through somebody's browser: its
 /// requests carry the name of its own host (in a header, or in the target itself), or an origin.
 fn check_host(parts: &Parts) -> Result<(), Failure> {
-    let refuse = |what: &str| {
+    origin::check(&parts.headers, &parts.uri).map_err(|stranger| {
         let detail = format!(
-            "a server without tokens answers only to loopback names, and this request says {what}; make a token first"
+            "a server without tokens answers only to loopback names, and this request says {stranger}; make a token first"
         );
-        Err(Failure::new(StatusCode::FORBIDDEN, "not_loopback", detail))
-    };
-    let text = |name| parts.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    let target = parts.uri.authority().map(|authority| authority.as_str());
-    for host in [text(header::HOST), target].into_iter().flatten() {
-        if !is_loopback(host) {
-            return refuse(&format!("Host: {host}"));
-        }
-    }
-    match text(header::ORIGIN) {
-        Some(origin) if !origin.split_once("://").is_some_and(|(_, host)| is_loopback(host)) => {
-            refuse(&format!("Origin: {origin}"))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn is_loopback(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
-    };
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        Failure::new(StatusCode::FORBIDDEN, "not_loopback", detail)
+    })
 }
 
 #[cfg(test)]
@@ -238,17 +300,5 @@ mod tests {
         assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
         let fine = whatever_happens(async { StatusCode::OK.into_response() }).now_or_never().unwrap();
         assert_eq!(fine.status(), StatusCode::OK);
-    }
-
-    #[test]
-    fn loopback_has_many_names_and_others_have_none() {
-        for yes in ["localhost", "localhost:8080", "127.0.0.1:1", "127.8.9.1", "[::1]:80", "[::1]", "LOCALHOST:80"] {
-            assert!(is_loopback(yes), "{yes}");
-        }
-        for no in
-            ["", "example.org", "127.0.0.1.example.org", "localhost.example.org:80", "10.0.0.1:80", "[fe80::1]:80"]
-        {
-            assert!(!is_loopback(no), "{no}");
-        }
     }
 }

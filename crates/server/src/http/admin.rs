@@ -39,11 +39,12 @@ impl App {
         done: &Result<T, Failure>,
     ) {
         if caller.token.is_some() && caller.role == wire::Role::Admin {
-            self.put_on_record(caller, action, target, None, done);
+            self.audit.record(self.entry(caller, action, target, None, done), true);
         }
     }
 
-    fn put_on_record<T>(
+    /// Puts on record what a person asked for, whatever came of it.
+    pub(super) fn put_on_record<T>(
         &self,
         caller: &Caller,
         action: &str,
@@ -51,7 +52,18 @@ impl App {
         reason: Option<&ReasonText>,
         done: &Result<T, Failure>,
     ) {
-        self.audit.record(AuditEntry {
+        self.audit.record(self.entry(caller, action, target, reason, done), false);
+    }
+
+    fn entry<T>(
+        &self,
+        caller: &Caller,
+        action: &str,
+        target: &impl std::fmt::Display,
+        reason: Option<&ReasonText>,
+        done: &Result<T, Failure>,
+    ) -> AuditEntry {
+        AuditEntry {
             time: Time(clock::now()),
             by: caller.name.to_string(),
             role: Some(caller.role),
@@ -60,7 +72,7 @@ impl App {
             outcome: done.as_ref().map_or_else(|failure| failure.0.code.clone(), |_| "done".to_owned()),
             revision: done.is_ok().then(|| self.views.revision()),
             reason: reason.map(ToString::to_string),
-        });
+        }
     }
 }
 
@@ -108,6 +120,24 @@ pub(super) async fn revoke_token(
     let revoked = app.tokens.revoke(id).map_err(Failure::from);
     app.put_on_record(&caller, "revoke_token", &id, None, &revoked);
     revoked.map(|_| StatusCode::NO_CONTENT)
+}
+
+/// Rotate a token
+///
+/// Makes another secret for it. The old one is good until the new one is first used.
+#[utoipa::path(post, path = "/api/v1/tokens/{id}/rotate", tag = "admin", params(("id" = TokenId, Path)),
+    responses(
+        (status = 200, description = "The token and its new secret", body = wire::NewToken),
+        (status = 404, description = "No such token", body = wire::Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn rotate_token(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(id): Named<TokenId>,
+) -> Result<Json<wire::NewToken>, Failure> {
+    let rotated = app.tokens.rotate(id, clock::now()).map_err(Failure::from);
+    app.put_on_record(&caller, "rotate_token", &id, None, &rotated);
+    Ok(Json(rotated?))
 }
 
 /// Who did what

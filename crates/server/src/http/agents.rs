@@ -2,19 +2,23 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use berth_core::{Answer, Command, Refusal};
-use berth_domain::{DesiredSlot, DeviceUuid, Incarnation, Revision, RunnerId};
+use berth_domain::{ClusterId, DesiredSlot, DeviceUuid, HistoryPoint, Incarnation, LogTail, ObeyedAnswer, RunnerId};
 use berth_wire as wire;
 use berth_wire::{DesiredQuery, ReportRequest};
 use tokio::time::Instant;
 
 use super::App;
+use super::access::Peer;
 use super::body::{Json, LargeBody, Named, Query};
 use super::problem::Failure;
 use crate::clock;
 use crate::requests::Due;
+use crate::trust::Caller;
+use crate::trust::grant::confine;
 use crate::views::{Aside, LastReport};
 use crate::writer::{Moment, Unavailable};
 
@@ -29,20 +33,35 @@ use crate::writer::{Moment, Unavailable};
     ))]
 pub(super) async fn report(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Extension(peer): Extension<Peer>,
     Named(runner): Named<RunnerId>,
     LargeBody(body): LargeBody,
 ) -> Result<Json<wire::ReportAnswer>, Failure> {
     check_protocol(&runner, &body)?;
     let request: ReportRequest = wire::body::read(&body)?;
     let aside = Arc::new(aside(&request));
-    let report = Arc::new(request.into_report(runner.clone())?);
+    let obeyed = check_obeyed(&app, request.cluster_id, request.obeyed.as_deref());
+    // Before the end itself is published: whoever hears of it finds the last lines with it.
+    for slot in request.slots.iter().filter(|slot| !slot.last_lines.is_empty()) {
+        let tail = LogTail::of_lines(slot.last_lines.iter().map(String::as_str));
+        app.views.keep_tail(&runner, slot.id, slot.generation, tail);
+    }
+    let says_pool = request.pool.is_some();
+    let mut report = request.into_report(runner.clone())?;
+    report.obeyed = obeyed;
+    // On a server without tokens there is no grant, and whoever reaches it may say anything.
+    let grant = caller.token.is_some().then(|| caller.grant.as_deref().cloned().unwrap_or_default());
+    confine(&mut report, grant.as_ref(), says_pool, peer.0.ip())?;
+    let report = Arc::new(report);
     let command = Command::Report(Box::new((*report).clone()));
-    let (answer, revision) =
-        app.writer.carry_out_and_read(command, |moment, answer| (answer, moment.state.revision())).await?;
+    let (answer, point) =
+        app.writer.carry_out_and_read(command, |moment, answer| (answer, moment.state.point())).await?;
+    let revision = point.revision;
     let Answer::Reported { incarnation } = answer? else { return Err(Unavailable::Stopping.into()) };
     app.views.note_report(runner, LastReport { received: clock::now(), report, aside });
     let cluster_id = app.views.cluster().ok_or(Unavailable::Stopping)?;
-    let (epoch, protocol) = (app.views.epoch(), wire::PROTOCOL);
+    let (epoch, protocol) = (point.epoch, wire::PROTOCOL);
     Ok(Json(wire::ReportAnswer { cluster_id, epoch, revision, protocol, incarnation }))
 }
 
@@ -66,8 +85,13 @@ fn check_protocol(runner: &RunnerId, report: &[u8]) -> Result<(), Failure> {
          upgrade {older}. Nothing is started or stopped there until then",
         env!("CARGO_PKG_VERSION")
     );
-    tracing::warn!(%runner, spoken, own, "{detail}");
     Err(Failure::new(StatusCode::CONFLICT, "protocol_mismatch", detail))
+}
+
+/// Checks the code of the newest answer that an agent says it obeyed. An agent of another cluster has other codes.
+fn check_obeyed(app: &App, cluster: Option<ClusterId>, code: Option<&str>) -> Option<ObeyedAnswer> {
+    let own = app.views.cluster()?;
+    cluster.is_none_or(|cluster| cluster == own).then_some(code)?.map(|code| app.key.check(own, code))
 }
 
 /// What is shown to people and decides nothing.
@@ -99,7 +123,8 @@ pub(super) async fn desired(
     Named(runner): Named<RunnerId>,
     Query(query): Query<DesiredQuery>,
 ) -> Result<Json<wire::Desired>, Failure> {
-    let poll = Poll { runner, incarnation: query.incarnation };
+    let obeyed = check_obeyed(&app, None, query.obeyed.as_deref());
+    let poll = Poll { runner, incarnation: query.incarnation, obeyed };
     let known = query.after.filter(|_| query.epoch.is_none_or(|epoch| epoch == app.views.epoch()));
     let (Some(after), Some(deadline)) = (known, app.deadline(query.wait)) else {
         return poll.answer(&app, poll.ask(&app).await?);
@@ -115,7 +140,8 @@ pub(super) async fn desired(
             Due::At(again) => Some(Instant::from_std(again)).filter(|again| *again < deadline),
             Due::Never => None,
         };
-        if wish.revision > after {
+        // Another epoch begins while the server runs when its history is continued.
+        if wish.point.revision > after || query.epoch.is_some_and(|epoch| epoch != wish.point.epoch) {
             return poll.answer(&app, wish);
         }
         let called = async { tokio::time::timeout_at(again.unwrap_or(deadline), ear).await.ok() };
@@ -129,23 +155,26 @@ pub(super) async fn desired(
 struct Poll {
     runner: RunnerId,
     incarnation: Incarnation,
+    obeyed: Option<ObeyedAnswer>,
 }
 
-/// What a runner should run, as of a revision.
+/// What a runner should run, as of a point of the server's history.
 struct Wish {
-    revision: Revision,
+    point: HistoryPoint,
     slots: Vec<DesiredSlot>,
 }
 
 impl Poll {
     /// Says that the agent lives, and reads what it should run.
     async fn ask(&self, app: &App) -> Result<Wish, Failure> {
-        let command = Command::Poll { runner: self.runner.clone(), incarnation: self.incarnation };
+        let Self { incarnation, obeyed, .. } = *self;
+        let command = Command::Poll { runner: self.runner.clone(), incarnation, obeyed };
         let runner = self.runner.clone();
         let look = move |Moment { state, .. }: Moment<'_>, answer: Result<Answer, Refusal>| {
             answer?;
             let revision = state.runner(&runner).map(|view| view.desired).unwrap_or_default();
-            Ok::<Wish, Refusal>(Wish { revision, slots: state.desired(&runner) })
+            let point = HistoryPoint { revision, ..state.point() };
+            Ok::<Wish, Refusal>(Wish { point, slots: state.desired(&runner) })
         };
         Ok(app.writer.carry_out_and_read(command, look).await??)
     }
@@ -154,8 +183,9 @@ impl Poll {
         let cluster_id = app.views.cluster().ok_or(Unavailable::Stopping)?;
         Ok(Json(wire::Desired {
             cluster_id,
-            epoch: app.views.epoch(),
-            revision: wish.revision,
+            epoch: wish.point.epoch,
+            revision: wish.point.revision,
+            code: Some(app.key.sign(cluster_id, wish.point)),
             protocol: wire::PROTOCOL,
             slots: wish.slots.into_iter().map(Into::into).collect(),
             requests: app.requests.hand_out(&self.runner),

@@ -34,7 +34,7 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
     type Rejection = Failure;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Failure> {
-        let limit = usize::try_from(app.limits.body.get()).unwrap_or(usize::MAX);
+        let limit = usize::try_from(app.limits.current().body.get()).unwrap_or(usize::MAX);
         read(request, limit, app).await.map(Self)
     }
 }
@@ -47,7 +47,7 @@ impl FromRequest<App> for LargeBody {
     type Rejection = Failure;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Failure> {
-        let limit = usize::try_from(app.limits.report.get()).unwrap_or(usize::MAX);
+        let limit = usize::try_from(app.limits.current().report.get()).unwrap_or(usize::MAX);
         receive(request, limit, app).await.map(Self)
     }
 }
@@ -59,7 +59,7 @@ async fn read<T: DeserializeOwned>(request: Request, limit: usize, app: &App) ->
 /// Receives a body that says that it is JSON, within its limits of size and time.
 async fn receive(request: Request, limit: usize, app: &App) -> Result<axum::body::Bytes, Failure> {
     check_media_type(request.headers())?;
-    let patience = Duration::from_millis(app.limits.body_timeout.millis());
+    let patience = Duration::from_millis(app.limits.current().body_timeout.millis());
     let collected = tokio::time::timeout(patience, collect(request.into_body(), limit)).await;
     let late = |_| Failure::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body did not arrive in time");
     collected.map_err(late)?

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Sse;
@@ -17,7 +18,8 @@ use super::App;
 use super::body::Query;
 use super::problem::Failure;
 use crate::present;
-use crate::views::stream::Next;
+use crate::trust::Caller;
+use crate::views::stream::{Happened, Next};
 
 /// How many events are taken from the ring at once.
 const HANDFUL: usize = 256;
@@ -31,12 +33,13 @@ const HANDFUL: usize = 256;
     responses((status = 200, description = "Events", body = wire::StreamEvent, content_type = "text/event-stream")))]
 pub(super) async fn follow(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     Query(query): Query<EventQuery>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Failure> {
     let after = last_event_id(&headers)?.or(query.after).unwrap_or_else(|| app.views.revision());
     let keep_alive = KeepAlive::new().interval(Duration::from_secs(15));
-    Ok(Sse::new(events(app, after)).keep_alive(keep_alive))
+    Ok(Sse::new(events(app, caller, after)).keep_alive(keep_alive))
 }
 
 fn last_event_id(headers: &HeaderMap) -> Result<Option<Revision>, Failure> {
@@ -49,12 +52,13 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<Revision>, Failure> {
 /// A follower: up to where it has read, and what it holds in its hand.
 struct Follower {
     app: App,
+    caller: Caller,
     after: Revision,
     hand: std::vec::IntoIter<Event>,
 }
 
-fn events(app: App, after: Revision) -> impl Stream<Item = Result<Event, Infallible>> {
-    let follower = Follower { app, after, hand: Vec::new().into_iter() };
+fn events(app: App, caller: Caller, after: Revision) -> impl Stream<Item = Result<Event, Infallible>> {
+    let follower = Follower { app, caller, after, hand: Vec::new().into_iter() };
     stream::unfold(follower, |mut follower| async move {
         let event = follower.next().await?;
         Some((Ok(event), follower))
@@ -86,7 +90,8 @@ impl Follower {
         let events = match self.app.views.stream.after(self.after, HANDFUL) {
             Next::Events(events) => {
                 self.after = events.last().map_or(self.after, |last| last.revision);
-                events.iter().map(|happened| told(&present::event(happened))).collect()
+                let is_visible = |happened: &&Happened| happened.subject.is_visible_to(&self.caller);
+                events.iter().filter(is_visible).map(|happened| told(&present::event(happened))).collect()
             }
             Next::Gap(latest) => {
                 self.after = latest;

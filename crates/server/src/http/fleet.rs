@@ -66,7 +66,13 @@ pub(super) async fn status(
         Failure::new(StatusCode::NOT_FOUND, "not_reported", detail)
     };
     let last = app.views.last_report(&id).ok_or_else(silent)?;
-    Ok(Json(present::status(&view, &last, |uuid| app.views.device(uuid), clock::now())))
+    Ok(Json(present::status(
+        &view,
+        &last,
+        |uuid| app.views.device(uuid),
+        |runner| app.views.is_open(runner),
+        clock::now(),
+    )))
 }
 
 fn find(app: &App, id: &RunnerId) -> Result<Arc<RunnerView>, Failure> {
@@ -180,5 +186,5 @@ pub(super) async fn uncordon_device(
 async fn device(app: &App, uuid: &DeviceUuid) -> Result<Json<wire::DeviceLedger>, Failure> {
     app.see_fleet().await;
     let view = app.views.device(uuid).ok_or_else(|| Failure::unknown("device", uuid))?;
-    Ok(Json(present::device(&view)))
+    Ok(Json(present::device(&view, |runner| app.views.is_open(runner))))
 }

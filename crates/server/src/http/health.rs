@@ -9,6 +9,8 @@ use prometheus_client::encoding::text::encode;
 use super::App;
 use super::body::Json;
 use super::problem::Failure;
+use crate::clock;
+use crate::present;
 use crate::views::metrics::gauges;
 
 /// Does it live?
@@ -30,6 +32,12 @@ pub(super) async fn readyz(State(app): State<App>) -> Response {
     }
     if let Some(violation) = app.views.violation() {
         reasons.push(format!("a ledger is not the fold of its claims: {violation}"));
+    }
+    if let Some(shown) = app.views.went_back() {
+        reasons.push(present::went_back(shown));
+    }
+    if let Some(busy) = app.views.writer_stalled(clock::now()) {
+        reasons.push(format!("the writer has been busy with one batch for {busy}: nothing is decided meanwhile"));
     }
     if *app.stopping.borrow() {
         reasons.push("the server shuts down".to_owned());

@@ -1,5 +1,6 @@
 //! What slots wrote, read through the agents that have it.
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -7,13 +8,15 @@ use axum::response::Response;
 use berth_domain::{Generation, RunnerId, SlotId, SlotState};
 use berth_wire as wire;
 use berth_wire::{LogQuery, RequestKind};
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use uuid::Uuid;
 
 use super::App;
 use super::body::{Named, Query};
 use super::problem::Failure;
 use crate::requests::Pieces;
+use crate::trust::Caller;
+use crate::views::WorkloadRow;
 
 /// What is read of a log unless its reader says.
 const TAIL: u64 = 1 << 20;
@@ -35,29 +38,79 @@ const TAIL: u64 = 1 << 20;
     ))]
 pub(super) async fn read(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     Named(id): Named<Uuid>,
     Query(query): Query<LogQuery>,
 ) -> Result<Response, Failure> {
     let slot = SlotId::new(id);
     let (runner, generation) = find(&app, slot, query.runner_id).await?;
-    let limit = app.limits.log.get();
-    let tail_bytes = query.tail_bytes.unwrap_or(TAIL).min(limit);
-    let kind = RequestKind::Logs { slot_id: slot, generation, tail_bytes, follow: query.follow };
+    check_reader(&app, &caller, slot)?;
+    let part = Part { tail_bytes: query.tail_bytes, follow: query.follow };
+    Ok(text(body(ask(&app, &runner, slot, generation, part).await?)))
+}
+
+/// Refuses a submitter that has, and had, no workload on this slot: a log may hold what others asked.
+fn check_reader(app: &App, caller: &Caller, slot: SlotId) -> Result<(), Failure> {
+    if caller.role != wire::Role::Submitter {
+        return Ok(());
+    }
+    let was_on_it =
+        |row: &WorkloadRow| row.view.slot == Some(slot) || row.view.attempts.iter().any(|attempt| attempt.slot == slot);
+    let owns = |row: &WorkloadRow| caller.may_see(row.view.owner.as_ref()) && was_on_it(row);
+    match app.views.workloads().iter().any(owns) {
+        true => Ok(()),
+        false => {
+            Err(Failure::forbidden("the log of a slot is for those who have work on it, and for admins and viewers"))
+        }
+    }
+}
+
+/// Which part of a log.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    /// Begin so many bytes before the end.
+    pub(super) tail_bytes: Option<u64>,
+    /// Go on as it is written.
+    pub(super) follow: bool,
+}
+
+/// Asks a runner for a part of a slot's log.
+pub(super) async fn ask(
+    app: &App,
+    runner: &RunnerId,
+    slot: SlotId,
+    generation: Option<Generation>,
+    part: Part,
+) -> Result<Pieces, Failure> {
+    let limit = app.limits.current().log.get();
+    let tail_bytes = part.tail_bytes.unwrap_or(TAIL).min(limit);
+    let kind = RequestKind::Logs { slot_id: slot, generation, tail_bytes, follow: part.follow };
     // While it is read more may be written; the agent ends where the end was.
-    let limit = (!query.follow).then_some(limit.saturating_mul(2));
-    let asked = async { Some(app.requests.ask_for_bytes(&runner, kind, limit).await) };
-    let pieces = app.unless_stopping(asked).await.ok_or(crate::writer::Unavailable::Stopping)??;
-    let mut response = Response::new(body(pieces));
+    let limit = (!part.follow).then_some(limit.saturating_mul(2));
+    let asked = async { Some(app.requests.ask_for_bytes(runner, kind, limit).await) };
+    Ok(app.unless_stopping(asked).await.ok_or(crate::writer::Unavailable::Stopping)??)
+}
+
+/// An answer that is text.
+pub(super) fn text(body: Body) -> Response {
+    let mut response = Response::new(body);
     let text = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, text);
-    Ok(response)
+    response
 }
 
 fn body(pieces: Pieces) -> Body {
-    Body::from_stream(stream::unfold(pieces, |mut pieces| async move {
+    body_after(None, pieces)
+}
+
+/// The pieces of a log, after some words of the server's own.
+pub(super) fn body_after(first: Option<String>, pieces: Pieces) -> Body {
+    let first = stream::iter(first.map(|words| Ok(words.into())));
+    let rest = stream::unfold(pieces, |mut pieces| async move {
         let piece = pieces.next().await?;
         Some((piece, pieces))
-    }))
+    });
+    Body::from_stream(first.chain(rest))
 }
 
 /// Which runner has the log, and which start of the slot is meant; typed answers where nobody can have it.

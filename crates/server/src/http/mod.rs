@@ -6,20 +6,30 @@
 pub mod access;
 mod admin;
 mod agents;
+mod backup;
 pub mod body;
 mod catalogue;
 mod estimates;
 mod events;
+mod explain;
 mod fleet;
 mod health;
+mod history;
+mod joining;
 mod listing;
 mod logs;
+mod machines;
 mod openapi;
+mod origin;
 pub mod problem;
+mod refusals;
+pub mod refused_reports;
 mod requests;
+mod revocation;
 pub mod router;
 mod scheduler;
 mod slots;
+mod workload_logs;
 mod workloads;
 
 use std::sync::Arc;
@@ -27,20 +37,23 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use berth_core::{Answer, Command, Liveness};
-use berth_domain::RunnerId;
+use berth_domain::{RunnerId, Span};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::config::LimitsConfig;
+use crate::config::TokensConfig;
 use crate::estimator::Estimator;
+use crate::limits::Limits;
 use crate::logging::LogLevel;
 use crate::requests::Requests;
 use crate::trust::audit::Audit;
+use crate::trust::cluster_key::ClusterKey;
 use crate::trust::rates::Rates;
 use crate::trust::tokens::Tokens;
 use crate::views::Views;
 use crate::writer::Writer;
 use problem::Failure;
+use refused_reports::RefusedReports;
 
 /// What handlers work with, shared by all of them.
 #[derive(Clone, Debug)]
@@ -71,14 +84,22 @@ pub struct Tools {
     pub requests: Arc<Requests>,
     /// Who may do what.
     pub tokens: Tokens,
+    /// Signs what agents are told.
+    pub key: ClusterKey,
     /// Who did what.
     pub audit: Audit,
     /// Who may send how much.
     pub rates: Arc<Rates>,
+    /// How tokens are made.
+    pub token_rules: TokensConfig,
     /// What a client may use up.
-    pub limits: LimitsConfig,
+    pub limits: Limits,
     /// Who reads model files.
     pub estimator: Estimator,
+    /// Which refused reports were told in the log.
+    pub refused_reports: RefusedReports,
+    /// Whether connections are encrypted.
+    pub is_encrypted: bool,
     /// What is logged.
     pub log_level: LogLevel,
     /// Becomes true when the server shuts down: nobody is kept waiting then.
@@ -98,9 +119,14 @@ impl App {
         drop(tokio::time::timeout(PATIENCE, self.writer.publish_fleet()).await);
     }
 
+    /// How long a secret of a runner that joined is worth something.
+    fn runner_token_lifetime(&self) -> Option<Span> {
+        Some(self.token_rules.runner_lifetime).filter(|lifetime| lifetime.millis() > 0)
+    }
+
     /// When a wait of this length ends, by the longest that is allowed.
     fn deadline(&self, wait: Option<berth_wire::TimeSpan>) -> Option<Instant> {
-        let wait = wait?.0.min(self.limits.wait);
+        let wait = wait?.0.min(self.limits.current().wait);
         Some(Instant::now() + Duration::from_millis(wait.millis()))
     }
 

@@ -1,7 +1,10 @@
 //! The description of the API: what the handlers say of themselves, and what is true of all of them.
 
 use axum::Router;
-use axum::response::Redirect;
+use axum::body::Bytes;
+use axum::http::{HeaderValue, header};
+use axum::middleware::map_response;
+use axum::response::{Redirect, Response};
 use axum::routing::get;
 use berth_wire::{PROBLEM_MEDIA_TYPE, Problem};
 use utoipa::openapi::path::{Operation, PathItem};
@@ -88,9 +91,25 @@ pub(super) fn finish(mut api: OpenApi) -> OpenApi {
     api
 }
 
+/// What the page with the description may load: its own files, and pictures that are written into its style sheet. Swagger
+/// UI sets styles on its elements, which counts as inline.
+const PAGE_POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; \
+     base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+);
+
 /// The description itself, and a page that shows it. The page needs nothing from elsewhere.
-pub(super) fn documents(api: OpenApi) -> Router<App> {
-    Router::new()
-        .merge(SwaggerUi::new("/docs").url("/openapi.json", api).config(Config::default().validator_url("none")))
+///
+/// The description is written once. Every answer shares its bytes, so that many clients who ask for it and do not read
+/// it cost no memory. The files of the page are part of the program.
+pub(super) fn documents(api: &OpenApi) -> Router<App> {
+    let description = Bytes::from(serde_json::to_vec(api).unwrap_or_default());
+    let page = SwaggerUi::new("/docs").config(Config::from("/openapi.json").validator_url("none"));
+    Router::from(page)
+        .layer(map_response(async |mut response: Response| {
+            response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, PAGE_POLICY);
+            response
+        }))
+        .route("/openapi.json", get(move || async { ([(header::CONTENT_TYPE, "application/json")], description) }))
         .route("/", get(|| async { Redirect::temporary("/docs") }))
 }

@@ -3,10 +3,13 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use berth_core::Refusal;
-use berth_wire::{BodyError, Invalid, PROBLEM_MEDIA_TYPE, Problem};
+use berth_engines::ArgumentSource;
+use berth_wire::{BodyError, Invalid, PROBLEM_MEDIA_TYPE, Problem, Time};
 
 use crate::estimator::EstimatorError;
 use crate::requests::{AskError, NotOpen};
+use crate::trust::NotAllowed;
+use crate::trust::grant::NotTaken;
 use crate::trust::tokens::TokenError;
 use crate::writer::Unavailable;
 
@@ -45,6 +48,38 @@ impl Failure {
     pub fn unauthenticated() -> Self {
         let detail = "send a token: Authorization: Bearer berth_...; an admin makes one with `berth token create`";
         Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", detail)
+    }
+
+    /// The token was worth something once.
+    #[must_use]
+    pub fn expired(since: Time) -> Self {
+        let detail = format!(
+            "this token expired at {since}: an admin makes another one (`berth token create`), and an agent joins again \
+             (`berth join-token create`)"
+        );
+        Self::new(StatusCode::UNAUTHORIZED, "token_expired", detail)
+    }
+
+    /// The token counted when the request came, and does not any more.
+    #[must_use]
+    pub fn revoked() -> Self {
+        let detail = "the token was revoked while this request was under way; an admin makes another one with `berth \
+                      token create`";
+        Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", detail)
+    }
+
+    /// Too many requests at once on a connection that has not authenticated.
+    #[must_use]
+    pub fn too_many_streams(limit: usize) -> Self {
+        let detail =
+            format!("{limit} requests without a token are under way on this connection: wait for their answers");
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", detail).retry_after(1000)
+    }
+
+    /// Whether this is [`Failure::too_many_streams`].
+    #[must_use]
+    pub fn is_too_many_streams(&self) -> bool {
+        self.0.code == "too_many_streams"
     }
 
     /// A body that broke off.
@@ -88,6 +123,8 @@ impl IntoResponse for Failure {
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        // For those on the way out who want to know what went wrong without reading the body.
+        response.extensions_mut().insert(self);
         response
     }
 }
@@ -102,9 +139,12 @@ impl From<Refusal> for Failure {
             | Refusal::UnknownSlot(_) => StatusCode::NOT_FOUND,
             Refusal::Unplaceable { .. }
             | Refusal::InvalidModel(_)
+            | Refusal::UnfitModel { .. }
+            | Refusal::ForbiddenArgument { .. }
             | Refusal::Implausible(_)
+            | Refusal::TooMany { .. }
             | Refusal::ReasonMissing => StatusCode::UNPROCESSABLE_ENTITY,
-            Refusal::QueueFull(_) => StatusCode::TOO_MANY_REQUESTS,
+            Refusal::QueueFull(_) | Refusal::OwnerLimit { .. } => StatusCode::TOO_MANY_REQUESTS,
             Refusal::NotStarted => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::WorkloadIdTaken(_)
             | Refusal::KeyReused(_)
@@ -117,13 +157,17 @@ impl From<Refusal> for Failure {
             | Refusal::OldReport { .. }
             | Refusal::MachineChanged { .. }
             | Refusal::RunnerInUse(_)
+            | Refusal::HasSlots { .. }
             | Refusal::WrongSlotState { .. }
+            | Refusal::HistoryIsWhole
             | Refusal::OtherCluster(_) => StatusCode::CONFLICT,
         };
         let failure = Self::new(status, refusal.code(), refusal.to_string());
         match refusal {
-            Refusal::QueueFull(_) => failure.retry_after(1000),
+            Refusal::QueueFull(_) | Refusal::OwnerLimit { .. } => failure.retry_after(1000),
             Refusal::ReasonMissing => failure.field("reason"),
+            Refusal::ForbiddenArgument { of: ArgumentSource::Job, .. } => failure.field("job.args"),
+            Refusal::ForbiddenArgument { of: ArgumentSource::Model, .. } => failure.field("args"),
             _ => failure,
         }
     }
@@ -195,12 +239,30 @@ impl From<AskError> for Failure {
     }
 }
 
+impl From<NotAllowed> for Failure {
+    fn from(why: NotAllowed) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "over_limit", why.to_string()).field(why.field())
+    }
+}
+
+impl From<NotTaken> for Failure {
+    fn from(why: NotTaken) -> Self {
+        match why {
+            NotTaken::Invalid(invalid) => invalid.into(),
+            NotTaken::Outside(outside) => Self::new(StatusCode::FORBIDDEN, "outside_grant", outside.to_string()),
+        }
+    }
+}
+
 impl From<TokenError> for Failure {
     fn from(error: TokenError) -> Self {
         let (status, code) = match &error {
             TokenError::Unknown(_) => (StatusCode::NOT_FOUND, "unknown_token"),
             TokenError::NoAdmin => (StatusCode::CONFLICT, "no_admin_left"),
             TokenError::NameTaken(_) => (StatusCode::CONFLICT, "name_taken"),
+            TokenError::UsedUp => (StatusCode::FORBIDDEN, "join_token_used_up"),
+            TokenError::OtherRunner(_) => (StatusCode::FORBIDDEN, "outside_grant"),
+            TokenError::RunnerKnown(_) => (StatusCode::CONFLICT, "runner_known"),
             TokenError::File { .. } | TokenError::Damaged { .. } | TokenError::Random(_) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "tokens_unavailable")
             }

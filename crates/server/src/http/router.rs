@@ -10,27 +10,29 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::access::{Gate, admit, furnish, guard, refuse};
+use super::access::{Asking, Gate, admit, furnish, guard, refuse};
 use super::problem::Failure;
 use super::{
-    App, admin, agents, catalogue, estimates, events, fleet, health, logs, openapi, requests, scheduler, slots,
-    workloads,
+    App, admin, agents, backup, catalogue, estimates, events, explain, fleet, health, history, joining, logs, machines,
+    openapi, requests, scheduler, slots, workload_logs, workloads,
 };
 use crate::trust::Access;
 
 /// Workloads, models, runners and the server's own affairs, by what they ask of their caller.
-fn versioned() -> [(Access, OpenApiRouter<App>); 5] {
+fn versioned() -> [(Access, OpenApiRouter<App>); 6] {
     let public = OpenApiRouter::new().routes(routes!(health::version));
     let read = OpenApiRouter::new()
         .routes(routes!(workloads::list))
         .routes(routes!(workloads::show))
-        .routes(routes!(workloads::explain))
+        .routes(routes!(explain::explain))
+        .routes(routes!(workload_logs::read))
         .routes(routes!(catalogue::list))
         .routes(routes!(catalogue::show))
         .routes(routes!(catalogue::fit))
         .routes(routes!(fleet::list))
         .routes(routes!(fleet::show))
-        .routes(routes!(fleet::status));
+        .routes(routes!(fleet::status))
+        .routes(routes!(history::show));
     let submit = OpenApiRouter::new()
         .routes(routes!(workloads::submit))
         .routes(routes!(workloads::cancel))
@@ -46,15 +48,20 @@ fn versioned() -> [(Access, OpenApiRouter<App>); 5] {
         .routes(routes!(fleet::forget))
         .routes(routes!(fleet::cordon_device))
         .routes(routes!(fleet::uncordon_device))
+        .routes(routes!(machines::judge))
         .routes(routes!(admin::create_token))
         .routes(routes!(admin::list_tokens))
         .routes(routes!(admin::revoke_token))
+        .routes(routes!(admin::rotate_token))
         .routes(routes!(admin::audit))
         .routes(routes!(admin::log_level))
-        .routes(routes!(admin::set_log_level));
+        .routes(routes!(admin::set_log_level))
+        .routes(routes!(backup::take))
+        .routes(routes!(history::go_on));
     let own_runner = OpenApiRouter::new()
         .routes(routes!(agents::report))
         .routes(routes!(agents::desired))
+        .routes(routes!(joining::rotate_own_token))
         .routes(routes!(requests::answer));
     [
         (Access::Public, public),
@@ -62,6 +69,7 @@ fn versioned() -> [(Access, OpenApiRouter<App>); 5] {
         (Access::Submit, submit),
         (Access::Operate, operate),
         (Access::OwnRunner, own_runner),
+        (Access::Join, OpenApiRouter::new().routes(routes!(joining::join))),
     ]
 }
 
@@ -126,7 +134,7 @@ pub fn description(app: &App) -> OpenApi {
 pub fn router(app: App) -> Router {
     let (routes, description) = assemble(&app);
     let gate = |access| from_fn_with_state(Gate { app: app.clone(), access }, guard);
-    let documents = openapi::documents(description).route_layer(gate(Access::Public));
+    let documents = openapi::documents(&description).route_layer(gate(Access::Public));
     // What is not there is shown to nobody who may not look.
     let nothing = any(not_found).layer(gate(Access::Read));
     routes
@@ -145,11 +153,13 @@ async fn not_found(uri: Uri) -> Failure {
 async fn wrong_method(State(app): State<App>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
     let gate = Gate { app, access: Access::Read };
+    let asking = Asking::of(&parts);
     let failure = admit(&gate, &mut parts).await.err().unwrap_or_else(|| {
         let detail = "not with this method: the Allow header names those that work";
         Failure::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", detail)
     });
     let mut response = refuse(failure, body, parts.version).await;
-    furnish(response.headers_mut(), gate.app.views.revision());
+    asking.record_refusal(&gate.app, &response);
+    furnish(response.headers_mut(), &gate.app);
     response
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{OriginalUri, State};
 use berth_core::view::WorkloadView;
 use berth_wire as wire;
@@ -13,6 +14,7 @@ use super::listing::{Page, rows_after};
 use super::problem::Failure;
 use crate::clock;
 use crate::present;
+use crate::trust::Caller;
 use crate::views::history::Wanted;
 
 /// List decisions
@@ -23,6 +25,7 @@ use crate::views::history::Wanted;
     responses((status = 200, description = "Decisions", body = Vec<wire::Decision>)))]
 pub(super) async fn decisions(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     uri: OriginalUri,
     Query(query): Query<DecisionQuery>,
 ) -> Page<wire::Decision> {
@@ -34,6 +37,8 @@ pub(super) async fn decisions(
         limit: None,
     };
     let mut rows = app.views.history.list(&wanted);
+    // A decision about nobody's workload (a replica, a drain) is a fact of the fleet.
+    rows.retain(|decided| decided.report.workload.is_none_or(|id| app.visible_workload(&caller, id).is_ok()));
     if let (Some(limit), None) = (query.limit, query.after) {
         let limit = usize::try_from(limit.get()).unwrap_or(usize::MAX);
         rows.drain(..rows.len().saturating_sub(limit));
@@ -48,12 +53,16 @@ pub(super) async fn decisions(
     responses((status = 200, description = "The queue", body = Vec<wire::QueueEntry>)))]
 pub(super) async fn queue(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     uri: OriginalUri,
     Query(page): Query<PageQuery>,
 ) -> Result<Page<wire::QueueEntry>, Failure> {
     let order = app.writer.read(berth_core::State::queue).await?;
     let now = clock::now();
-    let there = order.into_iter().zip(1usize..).filter_map(|(id, place)| Some((app.views.workload(id)?.view, place)));
+    let there = order
+        .into_iter()
+        .zip(1usize..)
+        .filter_map(|(id, place)| Some((app.visible_workload(&caller, id).ok()?.view, place)));
     let seen = page.after.map(|after| move |row: &(Arc<WorkloadView>, usize)| row.0.id.to_string() == after);
     let page = Page::of(rows_after(there.collect(), seen)?, page.limit, &uri, |(view, _)| view.id.to_string());
     Ok(page.map(|(view, place)| present::queue_entry(&view, place, now)))
@@ -71,7 +80,7 @@ pub(super) async fn ledger(State(app): State<App>) -> Json<wire::Ledger> {
     let (revision, devices, hosts) = app.views.ledgers();
     Json(wire::Ledger {
         revision,
-        devices: devices.iter().map(|view| present::device(view)).collect(),
+        devices: devices.iter().map(|view| present::device(view, |runner| app.views.is_open(runner))).collect(),
         hosts: hosts.iter().map(|view| present::host(view)).collect(),
     })
 }

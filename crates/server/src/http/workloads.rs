@@ -5,7 +5,7 @@ use axum::extract::{FromRequestParts, OriginalUri, State};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use berth_core::{Answer, Command, Refusal};
+use berth_core::{Answer, Command, Refusal, WaitReason};
 use berth_domain::{IdempotencyKey, WorkloadId, WorkloadState};
 use berth_wire as wire;
 use berth_wire::{CompleteRequest, HeartbeatRequest, Invalid, SubmitRequest, WaitQuery, WorkloadFilter};
@@ -19,7 +19,6 @@ use crate::clock;
 use crate::present;
 use crate::trust::Caller;
 use crate::views::WorkloadRow;
-use crate::views::history::Wanted;
 use crate::writer::Moment;
 
 const KEY_HEADER: &str = "idempotency-key";
@@ -43,9 +42,10 @@ pub(super) async fn submit(
     Query(wait): Query<WaitQuery>,
     Json(request): Json<SubmitRequest>,
 ) -> Result<Response, Failure> {
-    let submission = request.into_submission(key)?;
+    let mut submission = request.into_submission(key)?;
+    let limits = caller.sign(&mut submission, &app.token_rules)?;
     let model = submission.model.clone();
-    let command = Command::Submit { workload: WorkloadId::new(Uuid::now_v7()), submission };
+    let command = Command::Submit { workload: WorkloadId::new(Uuid::now_v7()), submission, limits };
     // Where it was just published it is at hand.
     let look = |Moment { views, .. }: Moment<'_>, answer: Result<Answer, Refusal>| {
         let Answer::Submitted { workload, repeated } = answer? else { return Ok(None) };
@@ -58,13 +58,14 @@ pub(super) async fn submit(
     };
     if let Some(deadline) = app.deadline(wait.wait) {
         // In a box: few wait, and all would carry along what waiting takes.
-        let row = Box::pin(wait_until(&app, workload, deadline, is_settled)).await;
+        let waiting = Box::pin(wait_until(&app, workload, deadline, is_settled));
+        let row = app.unless_revoked(&caller, waiting).await?;
         seen = row.map(|row| app.views.with_slot(row));
     }
     let (row, slot) = seen.ok_or_else(|| Failure::unknown("workload", workload))?;
     let status = if repeated { StatusCode::OK } else { StatusCode::CREATED };
     let place = format!("/api/v1/workloads/{workload}");
-    let workload = present::workload(&row.view, row.revision, slot.as_deref());
+    let workload = with_last_lines(&app, present::workload(&row.view, row.revision, slot.as_deref()));
     Ok((status, [(header::LOCATION, place)], Json(workload)).into_response())
 }
 
@@ -119,9 +120,35 @@ async fn wait_until(
     app.unless_stopping(waiting).await.unwrap_or_else(|| app.views.workload(id))
 }
 
+impl App {
+    /// A workload that this caller may know of. To others it is not there, so that nobody learns which ids exist.
+    pub(super) fn visible_workload(&self, caller: &Caller, id: WorkloadId) -> Result<WorkloadRow, Failure> {
+        let row = self.views.workload(id).filter(|row| caller.may_see(row.view.owner.as_ref()));
+        row.ok_or_else(|| Failure::unknown("workload", id))
+    }
+}
+
+/// A workload with everything about it.
 fn shown(app: &App, row: &WorkloadRow) -> wire::Workload {
+    with_last_lines(app, listed(app, row))
+}
+
+fn listed(app: &App, row: &WorkloadRow) -> wire::Workload {
     let slot = row.view.slot.and_then(|slot| app.views.slot(slot));
     present::workload(&row.view, row.revision, slot.as_deref())
+}
+
+fn with_last_lines(app: &App, mut workload: wire::Workload) -> wire::Workload {
+    add_last_lines(app, &mut workload.attempts);
+    workload
+}
+
+/// Adds what the server keeps of what the slots of these attempts wrote last.
+pub(super) fn add_last_lines(app: &App, attempts: &mut [wire::PastAttempt]) {
+    for attempt in attempts {
+        let tail = app.views.tail(attempt.slot_id, attempt.generation);
+        attempt.last_lines = tail.map(|tail| tail.lines().to_vec()).unwrap_or_default();
+    }
 }
 
 /// List workloads
@@ -131,13 +158,15 @@ fn shown(app: &App, row: &WorkloadRow) -> wire::Workload {
     responses((status = 200, description = "Workloads", body = Vec<wire::Workload>)))]
 pub(super) async fn list(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     uri: OriginalUri,
     Query(filter): Query<WorkloadFilter>,
 ) -> Result<Page<wire::Workload>, Failure> {
     let mut rows = app.views.workloads();
     rows.retain(|row| {
         let view = &row.view;
-        filter.state.is_none_or(|state| wire::WorkloadState::from(view.state) == state)
+        caller.may_see(view.owner.as_ref())
+            && filter.state.is_none_or(|state| wire::WorkloadState::from(view.state) == state)
             && filter.model.as_ref().is_none_or(|model| view.model == *model)
             && filter.tenant.as_ref().is_none_or(|tenant| view.tenant.as_ref() == Some(tenant))
             && filter.kind.is_none_or(|kind| view.kind == kind)
@@ -149,7 +178,7 @@ pub(super) async fn list(
     let places: std::collections::HashMap<WorkloadId, usize> = order.into_iter().zip(1..).collect();
     Ok(page.map(|row| {
         let position = places.get(&row.view.id).map(|place| *place as u64);
-        wire::Workload { position, ..shown(&app, &row) }
+        wire::Workload { position, ..listed(&app, &row) }
     }))
 }
 
@@ -165,10 +194,12 @@ pub(super) async fn list(
     ))]
 pub(super) async fn show(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     Named(id): Named<Uuid>,
     Query(wait): Query<WaitQuery>,
 ) -> Result<Json<wire::Workload>, Failure> {
     let id = WorkloadId::new(id);
+    app.visible_workload(&caller, id)?;
     let row = match (app.deadline(wait.wait), wait.after) {
         (Some(deadline), Some(after)) => wait_until(&app, id, deadline, |row| row.revision > after).await,
         (Some(deadline), None) => wait_until(&app, id, deadline, is_settled).await,
@@ -177,8 +208,14 @@ pub(super) async fn show(
     let row = row.ok_or_else(|| Failure::unknown("workload", id))?;
     let mut workload = shown(&app, &row);
     if workload.position.is_some() {
-        let view = app.writer.read(move |state| state.workload(id)).await?;
+        // The noted reason says that something is missing; what it is depends on who is there now.
+        let is_missing = row.view.waits == Some(WaitReason::NoLongerFits);
+        let at = clock::now();
+        let look =
+            move |state: &berth_core::State| (state.workload(id), is_missing.then(|| state.explain(id, at)).flatten());
+        let (view, judged) = app.writer.read(look).await?;
         workload.position = view.and_then(|view| view.position).map(|position| position as u64);
+        workload.reason = judged.as_ref().and_then(present::no_longer_fits).or(workload.reason);
     }
     Ok(Json(workload))
 }
@@ -196,7 +233,7 @@ pub(super) async fn cancel(
     Named(id): Named<Uuid>,
 ) -> Result<Json<wire::Workload>, Failure> {
     let workload = WorkloadId::new(id);
-    let done = change(&app, workload, Command::Cancel { workload }).await;
+    let done = change(&app, &caller, workload, Command::Cancel { workload }).await;
     app.record_if_admin(&caller, "cancel", &workload, &done);
     done
 }
@@ -211,11 +248,12 @@ pub(super) async fn cancel(
     ))]
 pub(super) async fn heartbeat(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     Named(id): Named<Uuid>,
     Json(request): Json<HeartbeatRequest>,
 ) -> Result<Json<wire::Workload>, Failure> {
     let workload = WorkloadId::new(id);
-    change(&app, workload, Command::Heartbeat { workload, attempt: request.attempt }).await
+    change(&app, &caller, workload, Command::Heartbeat { workload, attempt: request.attempt }).await
 }
 
 /// Say that a workload is done
@@ -236,46 +274,19 @@ pub(super) async fn complete(
 ) -> Result<Json<wire::Workload>, Failure> {
     let workload = WorkloadId::new(id);
     let command = Command::Complete { workload, attempt: request.attempt, succeeded: request.succeeded };
-    let done = change(&app, workload, command).await;
+    let done = change(&app, &caller, workload, command).await;
     app.record_if_admin(&caller, "complete", &workload, &done);
     done
 }
 
-async fn change(app: &App, workload: WorkloadId, command: Command) -> Result<Json<wire::Workload>, Failure> {
+async fn change(
+    app: &App,
+    caller: &Caller,
+    workload: WorkloadId,
+    command: Command,
+) -> Result<Json<wire::Workload>, Failure> {
+    app.visible_workload(caller, workload)?;
     app.carry_out(command).await?;
     let row = app.views.workload(workload).ok_or_else(|| Failure::unknown("workload", workload))?;
     Ok(Json(shown(app, &row)))
-}
-
-/// Why a workload is where it is
-///
-/// For one that waits, judged on the state of this instant: the nearest devices with their numbers, who is on them,
-/// and what would help.
-#[utoipa::path(get, path = "/api/v1/workloads/{id}/explain", tag = "workloads", params(("id" = wire::schema::WorkloadId, Path)),
-    responses(
-        (status = 200, description = "Why", body = wire::Explanation),
-        (status = 404, description = "No such workload, or nothing on record about it", body = wire::Problem, content_type = "application/problem+json"),
-    ))]
-pub(super) async fn explain(
-    State(app): State<App>,
-    Named(id): Named<Uuid>,
-) -> Result<Json<wire::Explanation>, Failure> {
-    let id = WorkloadId::new(id);
-    let now = clock::now();
-    let judged = app.writer.read(move |state| Some((state.workload(id)?, state.explain(id, now)))).await?;
-    let (view, judged) = judged.ok_or_else(|| Failure::unknown("workload", id))?;
-    let decisions = app.views.history.list(&Wanted { workload: Some(id), ..Wanted::default() });
-    // What was decided says more of one that has its slot than what would be decided now.
-    let waits = view.state == WorkloadState::Queued;
-    let report = match (waits, decisions.last()) {
-        (false, Some(last)) => Some(last.report.clone()),
-        _ => judged,
-    };
-    let nothing = || {
-        let detail = format!("workload {id} is {}, and the decisions about it are no longer kept", view.state);
-        Failure::new(StatusCode::NOT_FOUND, "nothing_on_record", detail)
-    };
-    let report = report.ok_or_else(nothing)?;
-    let decisions = decisions.iter().map(|decided| present::decision(decided)).collect();
-    Ok(Json(present::explanation(&view, &report, decisions)))
 }

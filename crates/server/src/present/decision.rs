@@ -1,10 +1,14 @@
 //! What was decided and why.
 
+use std::collections::BTreeMap;
+
 use berth_core::view::WorkloadView;
 use berth_core::{CountVerdict, Outcome, Report, Verdict};
-use berth_domain::WorkloadKind;
+use berth_domain::{Placement, WorkloadKind};
 use berth_wire as wire;
 
+use super::attempt::attempts;
+use super::lack::{is_whole, lack, least};
 use super::{memory, phase};
 use crate::views::history::Decided;
 
@@ -42,18 +46,50 @@ pub fn fit(kind: WorkloadKind, report: &Report) -> wire::Fit {
 
 /// Why a workload is where it is.
 #[must_use]
-pub fn explanation(view: &WorkloadView, report: &Report, decisions: Vec<wire::Decision>) -> wire::Explanation {
+pub fn explanation(
+    view: &WorkloadView,
+    now: wire::Now,
+    judgement: wire::Judgement,
+    decisions: Vec<wire::Decision>,
+) -> wire::Explanation {
     wire::Explanation {
         workload_id: view.id,
         state: view.state.into(),
         position: view.position.map(|position| position as u64),
         created: wire::Time(view.created),
-        judgement: judgement(report),
+        now,
+        judgement,
+        attempts: attempts(view),
         decisions,
     }
 }
 
-fn judgement(report: &Report) -> wire::Judgement {
+/// What holds of a workload that has ended: that it has.
+#[must_use]
+pub fn ended(view: &WorkloadView, now: &wire::Now) -> wire::Judgement {
+    let last = view.attempts.last();
+    wire::Judgement {
+        model: view.model.clone(),
+        outcome: wire::Outcome::Ended,
+        code: now.code.clone(),
+        text: now.text.clone(),
+        runner_id: last.map(|last| last.runner.clone()),
+        slot_id: last.map(|last| last.slot),
+        placement: Placement::default(),
+        gpu_counts: Vec::new(),
+        devices: Vec::new(),
+        evictions: Vec::new(),
+        counts: BTreeMap::new(),
+        lacks: Vec::new(),
+        runners: 0,
+        examined: 0,
+        help: Vec::new(),
+    }
+}
+
+/// What was chosen and why, or would be.
+#[must_use]
+pub fn judgement(report: &Report) -> wire::Judgement {
     let outcome = match report.outcome {
         Outcome::Reused => wire::Outcome::Reused,
         Outcome::Placed => wire::Outcome::Placed,
@@ -72,6 +108,7 @@ fn judgement(report: &Report) -> wire::Judgement {
         devices: report.devices.iter().map(row).collect(),
         evictions: report.evictions.iter().map(eviction).collect(),
         counts: report.excluded.iter().map(|(why, many)| (why.code().to_owned(), *many)).collect(),
+        lacks: report.lacks.iter().map(lack).collect(),
         runners: report.runners,
         examined: report.examined,
         help: report.help.iter().map(ToString::to_string).collect(),
@@ -79,13 +116,17 @@ fn judgement(report: &Report) -> wire::Judgement {
 }
 
 fn count(tried: &berth_core::CountTried) -> wire::CountTried {
-    let verdict = match tried.verdict {
-        CountVerdict::Chosen => "chosen",
-        CountVerdict::NoRoom => "no_room",
-        CountVerdict::NeverFits => "never_fits",
-        CountVerdict::NotNeeded => "not_needed",
+    let text = match tried.verdict {
+        CountVerdict::NeverFits(why) => Some(why.for_count(tried.count).to_string()),
+        CountVerdict::Chosen | CountVerdict::NoRoom | CountVerdict::NoMatch | CountVerdict::NotNeeded => None,
     };
-    wire::CountTried { count: tried.count, needed_bytes: tried.needed, verdict: verdict.to_owned() }
+    wire::CountTried {
+        count: tried.count,
+        needed_bytes: tried.needed.and_then(least).unwrap_or_default(),
+        whole: tried.needed.is_some_and(is_whole),
+        verdict: tried.verdict.code().to_owned(),
+        text,
+    }
 }
 
 fn row(row: &berth_core::DeviceRow) -> wire::DeviceRow {
@@ -109,6 +150,7 @@ fn row(row: &berth_core::DeviceRow) -> wire::DeviceRow {
         before: memory(row.before),
         after: row.after.map(memory),
         needed_bytes: row.needed,
+        whole: is_whole(row.asked),
         verdict: verdict_code(&row.verdict).to_owned(),
         missing_bytes: missing,
         claims: row.claims.iter().map(claim).collect(),

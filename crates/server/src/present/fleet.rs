@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use berth_core::view::{DeviceView, HostView, RunnerView, SlotView};
-use berth_core::{Admission, Liveness, Phase};
-use berth_domain::{DeviceUuid, GpuReport, RunnerReport, RuntimeName, SlotId, SlotReport, Timestamp};
+use berth_core::{Admission, Closed, Exclusion, Liveness, Phase, RunnerTraits};
+use berth_domain::{Bytes, DeviceUuid, GpuReport, RunnerId, RunnerReport, RuntimeName, SlotId, SlotReport, Timestamp};
 use berth_wire as wire;
 
 use super::reason::{failure, unknown_reason};
@@ -48,9 +48,10 @@ pub fn slot(view: &SlotView, device: impl Fn(&DeviceUuid) -> Option<Arc<DeviceVi
     }
 }
 
-/// A device and its ledger.
+/// A device and its ledger; `is_open` says which runners take new work.
 #[must_use]
-pub fn device(view: &DeviceView) -> wire::DeviceLedger {
+pub fn device(view: &DeviceView, is_open: impl Fn(&RunnerId) -> bool) -> wire::DeviceLedger {
+    let (state, balance) = offer(view, is_open);
     wire::DeviceLedger {
         runner_ids: view.runners.iter().map(|(runner, _)| runner.clone()).collect(),
         uuid: view.uuid.clone(),
@@ -58,8 +59,8 @@ pub fn device(view: &DeviceView) -> wire::DeviceLedger {
         name: view.name.clone(),
         parent_uuid: view.parent.clone(),
         replicas: view.replicas,
-        balance: memory(view.balance),
-        state: device_state(view),
+        balance,
+        state,
         overcommitted: view.overcommitted,
         sizes_differ: view.sizes_differ,
         attributed: view.attributed,
@@ -71,8 +72,21 @@ pub fn device(view: &DeviceView) -> wire::DeviceLedger {
     }
 }
 
-fn device_state(view: &DeviceView) -> wire::DeviceState {
-    view.closed.and_then(|why| wire::DeviceState::of_word(why.code())).unwrap_or(wire::DeviceState::Open)
+/// Whether a device takes anything new, and its numbers. What nobody can be given is not free.
+#[must_use]
+pub fn offer(view: &DeviceView, is_open: impl Fn(&RunnerId) -> bool) -> (wire::DeviceState, wire::MemoryBalance) {
+    let has_open_runner = view.runners.iter().any(|(runner, _)| is_open(runner));
+    let closed = match view.closed {
+        Some(why) if !why.keeps_its_offer() => Some(why),
+        _ if !has_open_runner => Some(Closed::RunnerClosed),
+        closed => closed,
+    };
+    let state = closed.and_then(|why| wire::DeviceState::of_word(why.code())).unwrap_or(wire::DeviceState::Open);
+    let mut balance = memory(view.balance);
+    if closed == Some(Closed::RunnerClosed) {
+        balance.free_bytes = Bytes::ZERO;
+    }
+    (state, balance)
 }
 
 /// A machine's CPU and RAM.
@@ -107,10 +121,13 @@ pub fn runner(view: &RunnerView, slots: Vec<SlotId>) -> wire::Runner {
         labels: traits.map(|traits| traits.labels.clone()).unwrap_or_default(),
         runtimes: traits.map(|traits| traits.runtimes.keys().cloned().collect()).unwrap_or_default(),
         runtime_kinds: traits.map(|traits| runtime_kinds(&traits.runtimes)).unwrap_or_default(),
+        allowed_args: traits.map(|traits| traits.allowed.clone()).unwrap_or_default(),
+        engines: traits.map(engines).unwrap_or_default(),
         version: traits.map(|traits| traits.version.to_string()).unwrap_or_default(),
         address: traits.map(|traits| traits.address.to_string()).unwrap_or_default(),
         host: traits.map(|traits| traits.host.into()).unwrap_or_default(),
         reported: view.reported,
+        barred: view.barred.map(|why| barred(why, view)),
         last_seen: Some(wire::Time(view.last_seen)),
         gpus: view.devices.clone(),
         disputed: view.disputed.clone(),
@@ -118,6 +135,39 @@ pub fn runner(view: &RunnerView, slots: Vec<SlotId>) -> wire::Runner {
         deadline: deadline.map(wire::Time),
         desired_revision: view.desired,
     }
+}
+
+fn engines(traits: &RunnerTraits) -> BTreeMap<RuntimeName, wire::EngineReport> {
+    traits.engines.iter().map(|(runtime, found)| (runtime.clone(), found.into())).collect()
+}
+
+/// Why a runner takes nothing new, whatever its operator wants.
+fn barred(why: Exclusion, view: &RunnerView) -> wire::Reason {
+    let text = match why {
+        Exclusion::MachineDisputed => return wire::Reason::new(why.code(), disputed(view)),
+        Exclusion::HistoryWentBack => "the history of the server went back, and no operator has continued it",
+        Exclusion::InvalidCode => {
+            "its agent says that it obeyed an answer that no server of this cluster gave: stop the agent, find out why, \
+             and remove its obeys.json"
+        }
+        Exclusion::NeighbourNotReported => {
+            "another runner of its machine has not reported since the history of the server went back"
+        }
+        _ => "it takes nothing new",
+    };
+    wire::Reason::new(why.code(), text)
+}
+
+/// Names both sides of a dispute about a machine, and what an operator can say.
+fn disputed(view: &RunnerView) -> String {
+    let id = &view.id;
+    let owner =
+        view.disputes.as_ref().map(|(machine, owner)| format!("machine {machine}, which belongs to runner {owner}"));
+    let named = owner.unwrap_or_else(|| "a machine of another runner".to_owned());
+    format!(
+        "runner {id} says that it is on {named}. If both are on one machine: `berth machines same {id}`; if this is another \
+         machine with the same id: `berth machines another {id}`"
+    )
 }
 
 fn runner_state(liveness: Liveness) -> wire::RunnerState {
@@ -134,6 +184,7 @@ pub fn status(
     view: &RunnerView,
     last: &LastReport,
     ledger: impl Fn(&DeviceUuid) -> Option<Arc<DeviceView>>,
+    is_open: impl Fn(&RunnerId) -> bool,
     now: Timestamp,
 ) -> wire::RunnerStatus {
     let report: &RunnerReport = &last.report;
@@ -142,7 +193,7 @@ pub fn status(
         // Replicas are one GPU under several names.
         match gpus.iter_mut().find(|known| known.uuid == gpu.uuid) {
             Some(known) => known.replicas = known.replicas.saturating_add(1),
-            None => gpus.push(status_gpu(view, last, gpu, ledger(&gpu.uuid).as_deref())),
+            None => gpus.push(status_gpu(view, last, gpu, ledger(&gpu.uuid).map(|device| offer(&device, &is_open)))),
         }
     }
     gpus.sort_by_key(|gpu| gpu.index);
@@ -163,9 +214,14 @@ pub fn status(
     }
 }
 
-fn status_gpu(view: &RunnerView, last: &LastReport, gpu: &GpuReport, ledger: Option<&DeviceView>) -> wire::StatusGpu {
+fn status_gpu(
+    view: &RunnerView,
+    last: &LastReport,
+    gpu: &GpuReport,
+    offer: Option<(wire::DeviceState, wire::MemoryBalance)>,
+) -> wire::StatusGpu {
     let disputed = view.disputed.contains(&gpu.uuid);
-    let ledger = ledger.filter(|_| !disputed);
+    let offer = offer.filter(|_| !disputed);
     let (busy, telemetry) = last.aside.gpus.get(&gpu.uuid).cloned().unwrap_or_default();
     wire::StatusGpu {
         uuid: gpu.uuid.clone(),
@@ -179,8 +235,8 @@ fn status_gpu(view: &RunnerView, last: &LastReport, gpu: &GpuReport, ledger: Opt
         parent_uuid: gpu.parent.clone(),
         health: gpu.health.into(),
         telemetry,
-        ledger: ledger.map(|device| memory(device.balance)),
-        state: ledger.map_or(wire::DeviceState::Disputed, device_state),
+        ledger: offer.map(|(_, balance)| balance),
+        state: offer.map_or(wire::DeviceState::Disputed, |(state, _)| state),
     }
 }
 

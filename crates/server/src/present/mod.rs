@@ -1,14 +1,22 @@
 //! What the core shows, as what the API says. Text for people is made here and nowhere else.
 
+mod attempt;
 mod decision;
 mod event;
+mod event_fleet;
+mod event_kind;
 mod fleet;
+mod history;
+mod lack;
+mod now;
 mod reason;
 mod work;
 
-pub use decision::{decision, explanation, fit, verdict_code};
+pub use decision::{decision, ended, explanation, fit, judgement, verdict_code};
 pub use event::event;
-pub use fleet::{device, host, runner, slot, status};
+pub use fleet::{device, host, offer, runner, slot, status};
+pub use history::{history, went_back};
+pub use now::{Judged, no_longer_fits, now};
 pub use reason::{cause, stop_reason, wait_reason};
 pub use work::{demand, model, queue_entry, workload};
 

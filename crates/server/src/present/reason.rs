@@ -4,10 +4,11 @@ use berth_core::{Cause, StopReason, UnknownReason, Unplaceable, WaitReason};
 use berth_domain::FailureReason;
 use berth_wire::Reason;
 
-/// Why a workload waits.
+/// Why a workload waits; `whole` if its model wants GPUs to itself.
 #[must_use]
-pub fn wait_reason(why: WaitReason) -> Reason {
+pub fn wait_reason(why: WaitReason, whole: bool) -> Reason {
     let text = match why {
+        WaitReason::FullNow if whole => "no whole GPU is free now",
         WaitReason::FullNow => "too little GPU memory is free now",
         WaitReason::Releasing => "memory is promised to it that others still release",
         WaitReason::ReplicaLimit => "its model has all the slots it may have",
@@ -20,6 +21,9 @@ pub fn wait_reason(why: WaitReason) -> Reason {
         WaitReason::HostFull => "too little CPU or RAM is free on the machines",
         WaitReason::NoLongerFits => "no runner that is left could hold it",
         WaitReason::OldCopy => "its last start failed and is not proven gone yet; a job never has two copies",
+        WaitReason::HistoryWentBack => {
+            "the server's history went back, and nothing is placed until an operator continues it (`berth history`)"
+        }
     };
     Reason::new(why.code(), text)
 }
@@ -44,6 +48,11 @@ pub fn cause(cause: Cause) -> Reason {
         Cause::ModelDeleted => "its model was removed from the catalogue".to_owned(),
         Cause::Unplaceable(why) => format!("its model changed: {}", unplaceable(why)),
         Cause::MaxRun => "it ran for as long as its max_run allows".to_owned(),
+        Cause::HistoryWentBack => {
+            "the server went on from an older copy of its data, and nobody knows whether this ran since: submit it again \
+             if it did not"
+                .to_owned()
+        }
     };
     Reason::new(cause.code(), text)
 }
@@ -82,7 +91,12 @@ pub(super) fn unknown_reason(why: &UnknownReason) -> Reason {
 pub(super) fn failure(reason: FailureReason) -> &'static str {
     match reason {
         FailureReason::BadBinary => "the program could not be run",
+        FailureReason::ForbiddenArgument => {
+            "one of its arguments is the agent's to set, needs the agent's leave, or means nothing to its runtime; its log \
+             names it: remove it from the `args` of the model or the job, or have the agent's `allow` list it"
+        }
         FailureReason::OutOfMemory => "out of GPU or host memory",
+        FailureReason::BadArgument => "the program does not know one of its arguments, or takes no such value",
         FailureReason::PortTaken => "its port was taken",
         FailureReason::ModelMissing => "its model is not on the machine",
         FailureReason::NeverReady => "it never became healthy",

@@ -1,15 +1,18 @@
 //! Workloads, the queue and the catalogue.
 
 use berth_core::view::{DemandView, MemoryView, ModelView, SlotView, WorkloadView};
-use berth_domain::{Bytes, GpuMemory, Revision, Timestamp, WorkloadState};
+use berth_domain::{Bytes, GpuCount, GpuMemory, Revision, Timestamp, WorkloadState};
 use berth_wire as wire;
 
-use super::reason::{cause, wait_reason};
+use super::attempt;
+use super::lack::{is_whole, least};
+use super::reason::wait_reason;
 
 /// A workload, with the slot it has.
 #[must_use]
 pub fn workload(view: &WorkloadView, revision: Revision, slot: Option<&SlotView>) -> wire::Workload {
-    let waits = view.waits.filter(|_| view.state == WorkloadState::Queued).map(wait_reason);
+    let waits = view.waits.filter(|_| view.state == WorkloadState::Queued);
+    let waits = waits.map(|why| wait_reason(why, view.wants_whole_gpus));
     // A slot answers for a workload only once it runs: before that its endpoint is nobody's business.
     let running = view.state == WorkloadState::Running;
     wire::Workload {
@@ -20,6 +23,7 @@ pub fn workload(view: &WorkloadView, revision: Revision, slot: Option<&SlotView>
         attempt: view.attempt,
         priority: view.priority,
         tenant: view.tenant.clone(),
+        owner: view.owner.as_ref().map(ToString::to_string),
         position: view.position.map(|position| position as u64),
         slot: slot.map(|slot| wire::WorkloadSlot {
             id: slot.id,
@@ -27,11 +31,12 @@ pub fn workload(view: &WorkloadView, revision: Revision, slot: Option<&SlotView>
             endpoint: slot.endpoint.clone().filter(|_| running),
             gpus: slot.gpus.iter().map(|(uuid, ..)| uuid.clone()).collect(),
         }),
-        reason: waits.or_else(|| view.cause.map(cause)),
+        reason: waits.or_else(|| attempt::reason(view)),
         created: wire::Time(view.created),
         revision,
         reserved_gpus: view.reserved.clone(),
         may_run_twice: view.may_run_twice,
+        attempts: attempt::attempts(view),
     }
 }
 
@@ -47,7 +52,7 @@ pub fn queue_entry(view: &WorkloadView, position: usize, now: Timestamp) -> wire
         priority: view.priority,
         tenant: view.tenant.clone(),
         attempt: view.attempt,
-        reason: view.waits.map_or_else(unknown, wait_reason),
+        reason: view.waits.map_or_else(unknown, |why| wait_reason(why, view.wants_whole_gpus)),
         created: wire::Time(view.created),
         age_ms: now.since(view.created).millis(),
     }
@@ -56,24 +61,28 @@ pub fn queue_entry(view: &WorkloadView, position: usize, now: Timestamp) -> wire
 /// What the fleet lacks for one model.
 #[must_use]
 pub fn demand(view: &DemandView, now: Timestamp) -> wire::Demand {
-    let bytes = |memory: &GpuMemory| match memory {
-        GpuMemory::Bytes(bytes) => Some(*bytes),
-        GpuMemory::Fraction(_) | GpuMemory::Whole(_) => None,
-    };
-    let needs = view.counts.iter().map(|(count, ranks)| wire::DemandNeed {
-        gpu_count: *count,
-        gpu_bytes: ranks.iter().map(bytes).collect::<Option<Vec<Bytes>>>().unwrap_or_default(),
+    let needs = view.counts.iter().map(|(count, ranks)| {
+        let bytes = ranks.iter().map(|memory| least(*memory).filter(|bytes| !bytes.is_zero()));
+        wire::DemandNeed {
+            gpu_count: *count,
+            gpu_bytes: bytes.collect::<Option<Vec<Bytes>>>().unwrap_or_default(),
+            whole: ranks.iter().any(|memory| is_whole(*memory)),
+        }
     });
     let unknown = || wire::Reason::new("queued", "it was not looked at yet");
     wire::Demand {
         model: view.model.clone(),
         kind: view.kind,
-        reason: view.waits.map_or_else(unknown, wait_reason),
+        reason: view.waits.map_or_else(unknown, |why| wait_reason(why, wants_whole_gpus(&view.counts))),
         waiting: view.waiting as u64,
         oldest: wire::Time(view.oldest),
         oldest_age_ms: now.since(view.oldest).millis(),
         needs: needs.collect(),
     }
+}
+
+fn wants_whole_gpus(counts: &[(GpuCount, Vec<GpuMemory>)]) -> bool {
+    counts.iter().flat_map(|(_, ranks)| ranks).any(|memory| is_whole(*memory))
 }
 
 /// A catalogue entry and how it fares.

@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::limits::Limits;
 use crate::views::Views;
 pub use table::{Bounds, Due, Full, NotOpen};
 use table::{Row, Table};
@@ -109,15 +110,21 @@ struct Taker {
 #[derive(Debug)]
 pub struct Requests {
     views: Arc<Views>,
-    patience: Duration,
+    limits: Limits,
     table: Mutex<Table<Taker>>,
 }
 
 impl Requests {
     /// None yet.
     #[must_use]
-    pub fn new(views: Arc<Views>, bounds: Bounds, patience: Duration) -> Arc<Self> {
-        Arc::new(Self { views, patience, table: Mutex::new(Table::new(bounds)) })
+    pub fn new(views: Arc<Views>, limits: Limits) -> Arc<Self> {
+        let bounds = limits.current().bounds();
+        Arc::new(Self { views, limits, table: Mutex::new(Table::new(bounds)) })
+    }
+
+    /// How long an agent may take to answer.
+    fn patience(&self) -> Duration {
+        self.limits.current().agent_patience()
     }
 
     /// Asks a runner for bytes that come as they come; with a `limit`, so many at most.
@@ -145,7 +152,7 @@ impl Requests {
         let (open, answer) = self.ask(runner, kind, Some(LARGEST_WHOLE as u64)).await?;
         let pieces = Pieces { answer, _open: open };
         match pieces.answer.media {
-            Media::Json => pieces.json(runner, self.patience).await,
+            Media::Json => pieces.json(runner, self.patience()).await,
             Media::Problem => Err(pieces.refusal(runner).await),
             Media::Bytes => Err(AskError::Unreadable { runner: runner.clone(), why: "bytes".into() }),
         }
@@ -159,12 +166,14 @@ impl Requests {
     ) -> Result<(Open, Incoming), AskError> {
         let (answer, coming) = oneshot::channel();
         let id = RequestId(uuid::Uuid::now_v7());
-        self.table.lock().open(runner, id, Row::new(kind, Taker { answer, limit })).map_err(AskError::Full)?;
+        let row = Row::new(kind, Taker { answer, limit });
+        self.table.lock().within(self.limits.current().bounds()).open(runner, id, row).map_err(AskError::Full)?;
         let open = Open { requests: self.clone(), runner: runner.clone(), id };
         self.views.runner_waiters.wake(runner);
-        match tokio::time::timeout(self.patience, coming).await {
+        let patience = self.patience();
+        match tokio::time::timeout(patience, coming).await {
             Ok(Ok(incoming)) => Ok((open, incoming)),
-            _ => Err(AskError::Silent { runner: runner.clone(), after: self.patience }),
+            _ => Err(AskError::Silent { runner: runner.clone(), after: patience }),
         }
     }
 

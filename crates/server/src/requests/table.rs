@@ -79,6 +79,12 @@ impl<T> Table<T> {
         Self { bounds, rows: BTreeMap::new(), total: 0 }
     }
 
+    /// From now on within these bounds. What is open stays open.
+    pub(super) fn within(&mut self, bounds: Bounds) -> &mut Self {
+        self.bounds = bounds;
+        self
+    }
+
     pub(super) fn len(&self) -> usize {
         self.total
     }

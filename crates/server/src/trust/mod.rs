@@ -1,14 +1,24 @@
 //! Who may do what, and what they did.
 //!
-//! Tokens are random, kept as hashes and compared in constant time; nobody logs them. Without any token the server is
-//! open to whoever can reach it, which only a loopback address may be.
+//! Tokens are random, kept as hashes and compared in constant time; nobody logs them. The first start makes an admin's
+//! token. A server without any token is open to whoever can reach it, which only a loopback address may be, and only if
+//! the operator asked for it by name.
 
 pub mod audit;
+pub mod cluster_key;
+pub mod first_token;
+pub mod grant;
+mod ownership;
+pub(crate) mod private_file;
 pub mod rates;
 pub mod tokens;
 
-use berth_domain::RunnerId;
-use berth_wire::{Role, TokenId};
+use std::sync::Arc;
+
+pub use ownership::NotAllowed;
+
+use berth_domain::{RunnerId, TenantName};
+use berth_wire::{Role, RunnerGrant, SubmitterLimits, TokenId};
 
 /// Who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,13 +31,27 @@ pub struct Caller {
     pub role: Role,
     /// For which runner, if they are one.
     pub runner: Option<RunnerId>,
+    /// What that runner may be; the default grant if the token says nothing.
+    pub grant: Option<Arc<RunnerGrant>>,
+    /// The tenant whose work they submit.
+    pub tenant: Option<TenantName>,
+    /// How much they may have at once, where that differs from what is configured.
+    pub limits: SubmitterLimits,
 }
 
 impl Caller {
     /// Whoever reaches a server without tokens.
     #[must_use]
     pub fn local() -> Self {
-        Self { name: "local".into(), token: None, role: Role::Admin, runner: None }
+        Self {
+            name: "local".into(),
+            token: None,
+            role: Role::Admin,
+            runner: None,
+            grant: None,
+            tenant: None,
+            limits: SubmitterLimits::default(),
+        }
     }
 }
 
@@ -44,6 +68,8 @@ pub enum Access {
     Operate,
     /// The runner that the path names, and nobody else.
     OwnRunner,
+    /// Whoever has a join token.
+    Join,
 }
 
 impl Access {
@@ -57,6 +83,7 @@ impl Access {
                 | (Self::Read, Role::Viewer)
                 | (Self::Read | Self::Submit, Role::Submitter)
                 | (Self::OwnRunner, Role::Runner)
+                | (Self::Join, Role::Join)
         )
     }
 }

@@ -286,14 +286,14 @@ pub fn gauges(views: &super::Views) -> Registry {
     let mut overcommitted = 0;
     for device in devices {
         overcommitted += i64::from(device.overcommitted);
-        let b = device.balance;
+        let (_, balance) = crate::present::offer(&device, |runner| views.is_open(runner));
         let parts = [
-            ("capacity", b.capacity),
-            ("held", b.held),
-            ("releasing", b.releasing),
-            ("promised", b.promised),
-            ("foreign", b.foreign),
-            ("free", b.free),
+            ("capacity", balance.capacity_bytes),
+            ("held", balance.held_bytes),
+            ("releasing", balance.releasing_bytes),
+            ("promised", balance.promised_bytes),
+            ("foreign", balance.foreign_bytes),
+            ("free", balance.free_bytes),
         ];
         for (part, bytes) in parts {
             let labels = DeviceLabels { uuid: device.uuid.to_string(), part };
@@ -313,6 +313,11 @@ pub fn gauges(views: &super::Views) -> Registry {
         "read_only",
         "1 while writes are refused for want of room",
         number(i64::from(views.is_read_only())),
+    );
+    registry.register(
+        "history_went_back",
+        "1 while the history of the server went back and no operator has continued it",
+        number(i64::from(views.went_back().is_some())),
     );
     registry.register(
         "long_polls",

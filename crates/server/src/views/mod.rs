@@ -7,6 +7,7 @@
 //! | [`history`] | the last decisions |
 //! | [`stream`] | the last events, for those who follow |
 //! | [`past`] | where slots were that are no more |
+//! | [`tails`] | the last lines of slots that failed or ended |
 //! | [`tally`] | how many there are of what |
 
 pub mod history;
@@ -14,6 +15,8 @@ pub mod metrics;
 pub mod past;
 mod publish;
 pub mod stream;
+pub mod subject;
+mod tails;
 pub mod tally;
 pub mod waiters;
 
@@ -24,7 +27,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use berth_core::SlotRef;
 use berth_core::view::{DeviceView, HostView, ModelView, RunnerView, SlotView, WorkloadView};
 use berth_domain::{
-    ClusterId, DeviceUuid, Epoch, MachineId, ModelName, Revision, RunnerId, RunnerReport, SlotId, Timestamp, WorkloadId,
+    ClusterId, DeviceUuid, Epoch, Generation, HistoryPoint, LogTail, MachineId, ModelName, Revision, RunnerId,
+    RunnerReport, SlotId, Span, Timestamp, WorkloadId,
 };
 use berth_wire as wire;
 use parking_lot::{Mutex, RwLock};
@@ -33,6 +37,7 @@ use history::History;
 use metrics::Metrics;
 use past::{PastSlots, Whereabouts};
 use stream::Stream;
+use tails::Tails;
 use tally::Tally;
 use waiters::Waiters;
 
@@ -80,6 +85,7 @@ pub struct Views {
     models: Map<ModelName, Arc<ModelView>>,
     reports: Map<RunnerId, LastReport>,
     past: Mutex<PastSlots>,
+    tails: Mutex<Tails>,
     /// Who waits for a workload to change.
     pub workload_waiters: Waiters<WorkloadId>,
     /// Who waits for a runner's desired slots to change.
@@ -100,6 +106,11 @@ pub struct Views {
     epoch: AtomicU64,
     cluster: RwLock<Option<ClusterId>>,
     read_only: AtomicBool,
+    /// When the writer last began to wait for requests, in milliseconds of the server's clock.
+    writer_waited: AtomicU64,
+    /// Whether `went_back` is set: asked for every answer, so it is not behind the lock.
+    has_gone_back: AtomicBool,
+    went_back: Mutex<Option<HistoryPoint>>,
     violation: Mutex<Option<String>>,
     scribe: crate::scribe::Scribe,
 }
@@ -123,6 +134,7 @@ impl Views {
             models: Map::default(),
             reports: Map::default(),
             past: Mutex::default(),
+            tails: Mutex::default(),
             workload_waiters: Waiters::new(),
             runner_waiters: Waiters::new(),
             history: History::new(decisions_kept),
@@ -135,6 +147,9 @@ impl Views {
             epoch: AtomicU64::new(0),
             cluster: RwLock::new(None),
             read_only: AtomicBool::new(false),
+            writer_waited: AtomicU64::new(0),
+            has_gone_back: AtomicBool::new(false),
+            went_back: Mutex::new(None),
             violation: Mutex::new(None),
             scribe,
         }
@@ -173,6 +188,39 @@ impl Views {
                 tracing::info!("the journal has room again: writes are taken");
             }
         }
+    }
+
+    /// The newest answer that a runner obeyed and this server does not know of, while no operator has continued.
+    #[must_use]
+    pub fn went_back(&self) -> Option<HistoryPoint> {
+        if self.has_gone_back.load(Ordering::Acquire) { *self.went_back.lock() } else { None }
+    }
+
+    /// Notes whether the history went back, and says so when that changes.
+    fn set_went_back(&self, shown: Option<HistoryPoint>) {
+        if shown.is_none() && !self.has_gone_back.load(Ordering::Acquire) {
+            return;
+        }
+        let before = std::mem::replace(&mut *self.went_back.lock(), shown);
+        self.has_gone_back.store(shown.is_some(), Ordering::Release);
+        match shown {
+            Some(shown) if before.is_none() => tracing::error!("{}", crate::present::went_back(shown)),
+            None if before.is_some() => tracing::warn!("the server goes on although its history went back"),
+            _ => {}
+        }
+    }
+
+    /// Notes that the writer is done with what it had.
+    pub fn note_writer_waits(&self, now: Timestamp) {
+        self.writer_waited.store(now.millis(), Ordering::Relaxed);
+    }
+
+    /// How long the writer has been busy with one batch, if that is longer than any batch should take.
+    #[must_use]
+    pub fn writer_stalled(&self, now: Timestamp) -> Option<Span> {
+        const LONGEST: Span = Span::from_secs(5);
+        let waited = Timestamp::from_millis(self.writer_waited.load(Ordering::Relaxed));
+        Some(now.since(waited)).filter(|busy| waited > Timestamp::default() && *busy > LONGEST)
     }
 
     /// Notes what a check of all ledgers found.
@@ -224,6 +272,21 @@ impl Views {
         self.past.lock().find(id)
     }
 
+    /// Keeps the last lines that a runner tells of one start of a slot. A runner's word about a slot that is not its own
+    /// counts for nothing.
+    pub fn keep_tail(&self, runner: &RunnerId, slot: SlotId, generation: Generation, tail: LogTail) {
+        let own = self.slots.get(&SlotRef { id: slot, stray_on: None }).map(|row| row.runner == *runner);
+        if own.unwrap_or_else(|| self.past_slot(slot).is_some_and(|was| was.runner == *runner)) {
+            self.tails.lock().keep(runner, (slot, generation), tail);
+        }
+    }
+
+    /// The last lines of one start of a slot, if they are still kept.
+    #[must_use]
+    pub fn tail(&self, slot: SlotId, generation: Generation) -> Option<Arc<LogTail>> {
+        self.tails.lock().find((slot, generation))
+    }
+
     /// All slots by id, which for the server's own is the order of their creation.
     #[must_use]
     pub fn slots(&self) -> Vec<Arc<SlotView>> {
@@ -244,6 +307,12 @@ impl Views {
     #[must_use]
     pub fn runner(&self, id: &RunnerId) -> Option<Arc<RunnerView>> {
         self.runners.get(id).map(|row| row.clone())
+    }
+
+    /// Whether a runner takes new work, or will as soon as it has reported.
+    #[must_use]
+    pub fn is_open(&self, id: &RunnerId) -> bool {
+        self.runners.get(id).is_some_and(|row| row.is_open())
     }
 
     /// All runners by id.

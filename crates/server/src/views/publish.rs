@@ -11,6 +11,7 @@ use berth_domain::{Revision, RunnerId, WorkloadId};
 use super::history::Decided;
 use super::past::Whereabouts;
 use super::stream::Happened;
+use super::subject::{BatchNames, Subject};
 use super::{Map, Views, WorkloadRow};
 use crate::engine::Outcome;
 
@@ -20,19 +21,21 @@ impl Views {
         let revision = state.revision();
         let WorkChanges { workloads, slots, called } = changes;
         let changed: Vec<WorkloadId> = workloads.iter().map(|(id, _)| *id).collect();
+        let mut names = BatchNames::default();
         for (slot, view) in slots {
-            self.put_slot(slot, view);
+            self.put_slot(slot, view, &mut names);
         }
         for (id, view) in workloads {
-            self.put_workload(id, view);
+            self.put_workload(id, view, &mut names);
         }
-        let (decisions, events) = self.note_outcomes(outcomes, durations);
+        let Noted { decisions, events, passing } = self.note_outcomes(outcomes, durations, &mut names, state);
         self.epoch.store(state.epoch().get(), Ordering::Release);
         if self.cluster.read().is_none() {
             *self.cluster.write() = state.cluster();
         }
+        self.set_went_back(state.went_back());
         self.revision.store(revision.get(), Ordering::Release);
-        let story = self.scribe.pick(&decisions, &events);
+        let story = self.scribe.pick(&decisions, &events, &passing);
         self.stream.push(events, revision);
         changed.iter().for_each(|workload| self.workload_waiters.wake(workload));
         called.iter().for_each(|runner| self.runner_waiters.wake(runner));
@@ -56,21 +59,24 @@ impl Views {
         self.publishing.fetch_add(1, Ordering::AcqRel);
     }
 
-    fn put_workload(&self, id: WorkloadId, view: Option<Arc<WorkloadView>>) {
+    fn put_workload(&self, id: WorkloadId, view: Option<Arc<WorkloadView>>, names: &mut BatchNames) {
         let before = match view {
             Some(view) => {
                 self.tally.workload(view.state, 1);
                 let revision = view.revision;
                 self.workloads.insert(id, WorkloadRow { view, revision })
             }
-            None => self.workloads.remove(&id).map(|(_, row)| row),
+            None => self.workloads.remove(&id).map(|(_, row)| {
+                names.workload_removed(&row.view);
+                row
+            }),
         };
         if let Some(before) = before {
             self.tally.workload(before.view.state, -1);
         }
     }
 
-    fn put_slot(&self, slot: SlotRef, view: Option<Arc<SlotView>>) {
+    fn put_slot(&self, slot: SlotRef, view: Option<Arc<SlotView>>, names: &mut BatchNames) {
         let before = match view {
             Some(view) => {
                 self.tally.slot(view.state, 1);
@@ -79,6 +85,7 @@ impl Views {
             None => self.slots.remove(&slot).map(|(_, row)| {
                 let was = Whereabouts { runner: row.runner.clone(), generation: row.generation };
                 self.past.lock().note(row.id, was);
+                names.slot_removed(&row);
                 row
             }),
         };
@@ -99,7 +106,14 @@ impl Views {
         });
     }
 
-    fn note_outcomes(&self, outcomes: Vec<Outcome>, durations: &[Duration]) -> (Vec<Arc<Decided>>, Vec<Happened>) {
+    fn note_outcomes(
+        &self,
+        outcomes: Vec<Outcome>,
+        durations: &[Duration],
+        names: &mut BatchNames,
+        state: &State,
+    ) -> Noted {
+        let mut passing = Vec::new();
         let mut decisions = Vec::with_capacity(outcomes.iter().map(|outcome| outcome.reports.len()).sum());
         let mut events = Vec::with_capacity(outcomes.iter().map(|outcome| outcome.kept.len()).sum());
         for (outcome, duration) in outcomes.into_iter().zip(durations) {
@@ -107,14 +121,29 @@ impl Views {
                 self.metrics.decided(&report.outcome, *duration);
                 decisions.push(self.history.push(report, outcome.revision, *duration));
             }
+            passing.extend(outcome.passing.into_iter().map(|event| Happened {
+                revision: outcome.revision,
+                at: outcome.at,
+                event,
+                subject: Subject::default(),
+            }));
             let first = outcome.revision.get().saturating_sub(outcome.kept.len() as u64);
             events.extend(outcome.kept.into_iter().zip(first + 1..).map(|(event, revision)| {
                 self.metrics.happened(&event);
-                Happened { revision: Revision::new(revision), at: outcome.at, event }
+                let subject = self.subject(&event, names, state);
+                Happened { revision: Revision::new(revision), at: outcome.at, event, subject }
             }));
         }
-        (decisions, events)
+        Noted { decisions, events, passing }
     }
+}
+
+/// What a batch came to, for those who read of it.
+struct Noted {
+    decisions: Vec<Arc<Decided>>,
+    events: Vec<Happened>,
+    /// What no journal keeps and an operator should hear of all the same.
+    passing: Vec<Happened>,
 }
 
 fn put<K: Eq + std::hash::Hash, V>(map: &Map<K, Arc<V>>, changes: Vec<(K, Option<Arc<V>>)>) {

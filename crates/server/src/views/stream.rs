@@ -7,6 +7,8 @@ use berth_domain::{Revision, Timestamp};
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
+use super::subject::Subject;
+
 /// One event that is durable.
 #[derive(Clone, Debug)]
 pub struct Happened {
@@ -16,6 +18,8 @@ pub struct Happened {
     pub at: Timestamp,
     /// What.
     pub event: Event,
+    /// The names behind its ids.
+    pub subject: Subject,
 }
 
 /// The last events.

@@ -2,6 +2,7 @@
 
 mod open;
 mod room;
+mod seed;
 
 use std::{
     io,
@@ -22,6 +23,7 @@ use crate::{
 };
 
 pub use open::{Opened, Recovered, TornTail, open};
+pub use seed::{SeedError, seed};
 
 /// The largest frame that is written.
 const MOST_BYTES: usize = 256 * 1024 * 1024;

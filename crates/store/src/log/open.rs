@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The journal's directory below the data directory.
-const DIRECTORY: &str = "journal";
+pub(super) const DIRECTORY: &str = "journal";
 
 /// A journal that was opened.
 #[derive(Debug)]

@@ -5,16 +5,16 @@ mod taken;
 mod telemetry;
 mod told;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::{
-    BootId, Bytes, ClusterId, Endpoint, Epoch, Generation, GpuName, HostReport, Incarnation, LabelKey, LabelValue,
+    Arg, BootId, Bytes, ClusterId, Endpoint, Epoch, Generation, GpuName, HostReport, Incarnation, LabelKey, LabelValue,
     MachineId, Millicores, ModelName, PoolName, Revision, RuntimeName, Sequence, SlotId,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::schema;
+use crate::{ExitStatus, schema};
 
 pub use telemetry::{Closeness, ComputeMode, GpuLink, GpuTelemetry};
 
@@ -32,6 +32,13 @@ pub struct ReportRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::ClusterId>)]
     pub cluster_id: Option<ClusterId>,
+    /// The `code` of the newest `desired` answer that the agent obeyed, as the server gave it.
+    ///
+    /// It tells a server that goes on from an older copy of its data that its history went back. A code that no server
+    /// of this cluster made closes the runner to new work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 256)]
+    pub obeyed: Option<String>,
     /// The machine.
     #[schema(value_type = schema::MachineId)]
     pub machine_id: MachineId,
@@ -46,14 +53,15 @@ pub struct ReportRequest {
     #[serde(default)]
     #[schema(max_length = 1024)]
     pub version: String,
-    /// Where its slots answer.
+    /// Where its slots answer, a host name or an IP address; left out or empty: where its token says, else the address
+    /// from which it connects.
     #[serde(default)]
     #[schema(max_length = 1024, example = "10.0.0.7")]
     pub address: String,
-    /// Its pool.
-    #[serde(default = "PoolName::default_pool")]
-    #[schema(value_type = schema::PoolName)]
-    pub pool: PoolName,
+    /// Its pool; left out: the one that its token grants, else `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::PoolName>)]
+    pub pool: Option<PoolName>,
     /// Its labels.
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, schema::LabelValue>)]
@@ -66,6 +74,14 @@ pub struct ReportRequest {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, RuntimeKind>)]
     pub runtime_kinds: BTreeMap<RuntimeName, RuntimeKind>,
+    /// Arguments that the agent's configuration allows, by runtime, beside those that need nobody's leave.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, Vec<schema::Arg>>)]
+    pub allowed_args: BTreeMap<RuntimeName, BTreeSet<Arg>>,
+    /// What the agent found out about the engines behind its runtimes, also of those that it does not offer.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, EngineReport>)]
+    pub engines: BTreeMap<RuntimeName, EngineReport>,
     /// CPU and RAM that it may use.
     #[serde(default)]
     pub host: Host,
@@ -78,6 +94,31 @@ pub struct ReportRequest {
     /// The slots that it knows of.
     #[serde(default)]
     pub slots: Vec<ReportedSlot>,
+}
+
+/// What an agent found out about one engine by asking it for its version and its options.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EngineReport {
+    /// The engine's version, once it was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Options and variables that the runtime's template needs and the engine does not have. A runtime with any of them is
+    /// not offered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+    /// Why the engine could not be asked, or that it is being asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+impl From<&berth_domain::EngineReport> for EngineReport {
+    fn from(found: &berth_domain::EngineReport) -> Self {
+        Self {
+            version: found.version.as_ref().map(ToString::to_string),
+            missing: found.missing.iter().map(ToString::to_string).collect(),
+            note: found.note.as_ref().map(ToString::to_string),
+        }
+    }
 }
 
 /// What a runtime starts.
@@ -227,7 +268,8 @@ pub struct ReportedSlot {
     pub model: Option<ModelName>,
     /// Where it is.
     pub state: ReportedSlotState,
-    /// Where it answers, once ready.
+    /// Where it answers, once ready. Of this only the port counts: the host is the runner's address, and the scheme is
+    /// `http`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Endpoint>)]
     pub endpoint: Option<Endpoint>,
@@ -243,6 +285,9 @@ pub struct ReportedSlot {
     /// How its process ended; `exited` needs it, and `gone` has it where a job ended by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
+    /// How its first process ended, if it ended by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<ExitStatus>,
     /// Why it failed, as a code; an unknown one counts as `crashed`. For one that is gone also `asked` (the default) and
     /// `no_trace`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -251,6 +296,9 @@ pub struct ReportedSlot {
     /// Why it failed, or why nothing can be told of it, in the agent's words: shown, never interpreted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
+    /// The last lines that it wrote, once it failed or ended: shown to people, never kept on the server's disk.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub last_lines: Vec<String>,
     /// What the agent saw, if it says that the slot is gone. Without it there is no proof.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<ReportedEvidence>,

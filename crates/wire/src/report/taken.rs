@@ -1,14 +1,17 @@
 //! A report on its way in: what was written becomes what the core takes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::{
-    DeviceUuid, Evidence, FailureReason, GpuReport, HostReport, ReasonText, ReportedState, RunnerId, RunnerReport,
-    RuntimeName, SlotEnd, SlotReport,
+    Arg, DeviceUuid, Evidence, FailureReason, GpuReport, HostReport, PoolName, ReasonText, ReportedState, RunnerId,
+    RunnerReport, RuntimeName, SlotEnd, SlotReport,
 };
 
-use super::{ReportRequest, ReportedClaim, ReportedGpu, ReportedMemory, ReportedSlot, ReportedSlotState, RuntimeKind};
-use crate::Invalid;
+use super::{
+    EngineReport, ReportRequest, ReportedClaim, ReportedGpu, ReportedMemory, ReportedSlot, ReportedSlotState,
+    RuntimeKind,
+};
+use crate::{ExitStatus, Invalid};
 
 impl ReportRequest {
     /// The report as the core takes it, with the runner that the path names.
@@ -20,13 +23,19 @@ impl ReportRequest {
             runner,
             incarnation: self.incarnation,
             cluster: self.cluster_id,
+            // Only the server that has the cluster's key can tell whether the code is right.
+            obeyed: None,
+            // Nor can an agent say what its token grants.
+            shares_machine: false,
             sequence: self.sequence,
             machine: self.machine_id,
             boot: self.boot_id,
             version: words("version", &self.version)?,
             address: words("address", &self.address)?,
-            pool: self.pool,
+            pool: self.pool.unwrap_or_else(PoolName::default_pool),
             labels: self.labels,
+            allowed: allowed(self.allowed_args)?,
+            engines: engines(self.engines)?,
             runtimes: runtimes(self.runtimes, &self.runtime_kinds),
             host: HostReport { cpu: self.host.cpu_millicores, ram: self.host.ram_bytes },
             gpus: gpus.collect::<Result<_, _>>()?,
@@ -41,6 +50,54 @@ fn runtimes(
 ) -> BTreeMap<RuntimeName, berth_domain::RuntimeKind> {
     let kind = |name: &RuntimeName| kinds.get(name).copied().unwrap_or_default().into();
     names.into_iter().map(|name| (name.clone(), kind(&name))).collect()
+}
+
+/// How many allowed arguments one runtime may list, how many a report may, and how long each may be.
+const MOST_ALLOWED: usize = 128;
+const MOST_ALLOWED_IN_ALL: usize = 1024;
+const LONGEST_ALLOWED: usize = 128;
+
+fn allowed(lists: BTreeMap<RuntimeName, BTreeSet<Arg>>) -> Result<BTreeMap<RuntimeName, BTreeSet<Arg>>, Invalid> {
+    let refuse = |runtime: &RuntimeName, why: String| Err(Invalid::new(format!("allowed_args.{runtime}"), why));
+    let mut in_all = 0;
+    for (runtime, list) in &lists {
+        in_all += list.len();
+        if list.len() > MOST_ALLOWED || in_all > MOST_ALLOWED_IN_ALL {
+            let why = format!("at most {MOST_ALLOWED} arguments of one runtime and {MOST_ALLOWED_IN_ALL} in all");
+            return refuse(runtime, why);
+        }
+        if list.iter().any(|arg| arg.as_str().len() > LONGEST_ALLOWED) {
+            return refuse(runtime, format!("an argument of more than {LONGEST_ALLOWED} bytes"));
+        }
+    }
+    Ok(lists)
+}
+
+/// How many engines a report may describe, and how many options it may miss of one.
+const MOST_ENGINES: usize = 128;
+const MOST_MISSING: usize = 64;
+
+fn engines(
+    found: BTreeMap<RuntimeName, EngineReport>,
+) -> Result<BTreeMap<RuntimeName, berth_domain::EngineReport>, Invalid> {
+    if found.len() > MOST_ENGINES {
+        return Err(Invalid::new("engines", format!("at most {MOST_ENGINES} engines")));
+    }
+    let taken = found.into_iter().map(|(runtime, found)| {
+        let field = |name: &str| format!("engines.{runtime}.{name}");
+        if found.missing.len() > MOST_MISSING {
+            return Err(Invalid::new(field("missing"), format!("at most {MOST_MISSING} options")));
+        }
+        let text = |name: &str, text: Option<String>| text.map(|text| words(&field(name), &text)).transpose();
+        let missing = found.missing.iter().map(|option| words(&field("missing"), option));
+        let report = berth_domain::EngineReport {
+            missing: missing.collect::<Result<_, _>>()?,
+            version: text("version", found.version)?,
+            note: text("note", found.note)?,
+        };
+        Ok((runtime, report))
+    });
+    taken.collect()
 }
 
 fn words(field: &str, text: &str) -> Result<ReasonText, Invalid> {
@@ -84,6 +141,7 @@ impl ReportedSlot {
             generation: self.generation,
             model: self.model,
             state,
+            exit: self.exit.and_then(ExitStatus::into_domain),
             endpoint: self.endpoint,
             claims: self.claims.into_iter().enumerate().map(claim).collect::<Result<_, _>>()?,
             memory: self.memory.into_iter().enumerate().map(memory).collect::<Result<_, _>>()?,
@@ -130,17 +188,6 @@ const ASKED: &str = "asked";
 pub(super) const NO_TRACE: &str = "no_trace";
 
 fn failure(code: Option<&str>) -> FailureReason {
-    use FailureReason as Why;
-    let known = [
-        Why::BadBinary,
-        Why::OutOfMemory,
-        Why::PortTaken,
-        Why::ModelMissing,
-        Why::NeverReady,
-        Why::Crashed,
-        Why::StartDeadline,
-        Why::DeviceLost,
-        Why::Unkillable,
-    ];
-    known.into_iter().find(|why| Some(why.code()) == code).unwrap_or(Why::Crashed)
+    let known = FailureReason::ALL.into_iter().find(|why| Some(why.code()) == code);
+    known.unwrap_or(FailureReason::Crashed)
 }

@@ -1,11 +1,17 @@
 //! Commands, a file for each kind of thing that they are about.
 
 pub(super) mod admin;
+pub(super) mod backup;
 pub(super) mod fleet;
+pub(super) mod history;
+pub(super) mod join_token;
 pub(super) mod logs;
+pub(super) mod machines;
 pub(super) mod models;
 pub(super) mod scheduler;
+mod secret_file;
 pub(super) mod token;
+mod unsettled;
 pub(super) mod work;
 
 use berth_domain::{SlotId, WorkloadId};

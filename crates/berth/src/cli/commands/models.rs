@@ -143,7 +143,7 @@ impl Fit {
         Ok(match fit.judgement.outcome {
             Outcome::Placed | Outcome::Reused => Ended::Well,
             Outcome::Waiting => Ended::InVain,
-            Outcome::Refused => Ended::Badly,
+            Outcome::Refused | Outcome::Ended => Ended::Badly,
         })
     }
 }

@@ -250,6 +250,8 @@ async fn next(stream: &mut EventStream, follow: bool) -> Result<Option<Received>
 fn line(session: &Session, event: &berth_wire::StreamEvent) -> String {
     match session.output {
         Output::Table => render::records::event(event),
-        Output::Json => format!("{}\n", serde_json::to_string(event).unwrap_or_default()),
+        Output::Json => {
+            format!("{}\n", render::look::clean_json(&serde_json::to_string(event).unwrap_or_default()))
+        }
     }
 }

@@ -12,16 +12,18 @@ use clap::Args;
 use super::super::failure::{Ended, Failure};
 use super::super::render;
 use super::super::session::{Session, now};
-use super::workload_id;
+use super::{unsettled, workload_id};
 
 /// Submit a workload
 ///
 /// A lease takes one unit of a slot's concurrency and is over when `berth complete` says so; a job has a slot of its own
 /// and runs to its end. With --wait the command returns once the workload runs or has ended.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit status: 6 if it still waits when --wait is over; it stays queued.\n\nExamples:\n  \
+#[command(
+    after_help = "Exit status: 6 if it does not run yet when --wait is over; it is not taken back.\n\nExamples:\n  \
     berth submit qwen3:8b --wait 30s\n  \
-    berth submit trainer --kind job --priority 5 --key nightly-2026-01-31 -- --epochs 3")]
+    berth submit trainer --kind job --priority 5 --key nightly-2026-01-31 -- --epochs 3"
+)]
 pub(crate) struct Submit {
     /// The model it needs
     model: ModelName,
@@ -114,7 +116,7 @@ async fn until_settled(
     Ok(match answer.body.state {
         WorkloadState::Failed | WorkloadState::Cancelled | WorkloadState::Expired => Ended::Badly,
         WorkloadState::Queued | WorkloadState::Assigned if deadline.is_some() => {
-            session.note("still waiting: it stays queued; `berth explain` says why, `berth cancel` takes it back");
+            unsettled::note(session, &answer.body).await;
             Ended::InVain
         }
         _ => Ended::Well,
@@ -132,7 +134,7 @@ fn left(deadline: Timestamp) -> TimeSpan {
 /// List workloads, or look at one
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit status: with --wait, 6 if it still waits then.\n\nExamples:\n  berth workloads --state queued\n  \
+    after_help = "Exit status: with --wait, 6 if it does not run yet then.\n\nExamples:\n  berth workloads --state queued\n  \
         berth workloads 01932c07-3a5b-7cc2-b7d1-58a1f7f4a921 --wait 30s"
 )]
 pub(crate) struct Workloads {
@@ -228,8 +230,9 @@ impl Complete {
 
 /// Say why a workload is where it is
 ///
-/// For one that waits it is judged on the state of this instant: the reason first, then the nearest GPUs with their
-/// numbers, then what would help.
+/// First where it is now. For one that waits that is judged on the state of this instant: the reason, then the nearest
+/// GPUs with their numbers, then what would help. Then its history: every attempt that is over, with how its program
+/// ended, its last lines and what may help, and what was decided before.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  berth explain 01932c07-3a5b-7cc2-b7d1-58a1f7f4a921")]
 pub(crate) struct Explain {

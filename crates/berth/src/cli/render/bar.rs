@@ -15,10 +15,12 @@ pub(crate) enum Part {
     Promised,
     Foreign,
     Free,
+    /// Not in use, and not to be had: the device takes nothing new.
+    Closed,
 }
 
 impl Part {
-    const ALL: [Self; 5] = [Self::Held, Self::Releasing, Self::Promised, Self::Foreign, Self::Free];
+    const ALL: [Self; 6] = [Self::Held, Self::Releasing, Self::Promised, Self::Foreign, Self::Free, Self::Closed];
 
     const fn sign(self) -> char {
         match self {
@@ -27,6 +29,7 @@ impl Part {
             Self::Promised => '+',
             Self::Foreign => 'x',
             Self::Free => '.',
+            Self::Closed => '-',
         }
     }
 
@@ -37,6 +40,7 @@ impl Part {
             Self::Promised => "promised",
             Self::Foreign => "foreign",
             Self::Free => "free",
+            Self::Closed => "not offered",
         }
     }
 
@@ -46,7 +50,7 @@ impl Part {
             Self::Releasing => Colour::Yellow,
             Self::Promised => Colour::Blue,
             Self::Foreign => Colour::Magenta,
-            Self::Free => Colour::Dim,
+            Self::Free | Self::Closed => Colour::Dim,
         }
     }
 }
@@ -67,6 +71,8 @@ pub(crate) struct Account {
     pub(crate) promised: u64,
     pub(crate) foreign: u64,
     pub(crate) free: u64,
+    /// Nothing new is taken: what is not in use is nobody's to have.
+    pub(crate) closed: bool,
 }
 
 impl From<&MemoryBalance> for Account {
@@ -78,6 +84,7 @@ impl From<&MemoryBalance> for Account {
             promised: balance.promised_bytes.get(),
             foreign: balance.foreign_bytes.get(),
             free: balance.free_bytes.get(),
+            closed: false,
         }
     }
 }
@@ -91,6 +98,7 @@ impl From<&CpuBalance> for Account {
             promised: balance.promised_millicores.get(),
             foreign: balance.foreign_millicores.get(),
             free: balance.free_millicores.get(),
+            closed: false,
         }
     }
 }
@@ -99,13 +107,18 @@ impl Account {
     /// What is in use at this moment, and what is left.
     pub(crate) fn now(&self, look: Look) -> String {
         let parts = [(Part::Held, self.held), (Part::Releasing, self.releasing), (Part::Foreign, self.foreign)];
-        draw(&parts, self.capacity, look)
+        draw(&parts, self.rest(), self.capacity, look)
     }
 
     /// The same once everything that is releasing is gone and every promise is kept.
     pub(crate) fn then(&self, look: Look) -> String {
         let parts = [(Part::Held, self.held), (Part::Promised, self.promised), (Part::Foreign, self.foreign)];
-        draw(&parts, self.capacity, look)
+        draw(&parts, self.rest(), self.capacity, look)
+    }
+
+    /// What is not in use.
+    fn rest(&self) -> Part {
+        if self.closed { Part::Closed } else { Part::Free }
     }
 
     /// The numbers in words; those that are nothing are left out, but for what is held and what is free.
@@ -124,7 +137,7 @@ impl Account {
     }
 }
 
-fn draw(parts: &[(Part, u64)], capacity: u64, look: Look) -> String {
+fn draw(parts: &[(Part, u64)], rest: Part, capacity: u64, look: Look) -> String {
     let used: u128 = parts.iter().map(|(_, amount)| u128::from(*amount)).sum();
     let over = used > u128::from(capacity);
     let amounts: Vec<u64> = parts.iter().map(|(_, amount)| *amount).collect();
@@ -134,7 +147,7 @@ fn draw(parts: &[(Part, u64)], capacity: u64, look: Look) -> String {
     for ((part, _), count) in parts.iter().zip(cells) {
         text.push_str(&look.paint(part.colour(), &part.sign().to_string().repeat(count)));
     }
-    text.push_str(&look.paint(Part::Free.colour(), &Part::Free.sign().to_string().repeat(WIDTH - drawn)));
+    text.push_str(&look.paint(rest.colour(), &rest.sign().to_string().repeat(WIDTH - drawn)));
     text.push_str(if over { "!" } else { "]" });
     text
 }
@@ -178,10 +191,13 @@ mod tests {
 
     #[test]
     fn a_bar_shows_what_is_there() {
-        let account = Account { capacity: 80, held: 40, releasing: 20, promised: 10, foreign: 1, free: 19 };
+        let account =
+            Account { capacity: 80, held: 40, releasing: 20, promised: 10, foreign: 1, free: 19, closed: false };
         assert_eq!(account.now(PLAIN), "[####################//////////x.........]");
         assert_eq!(account.then(PLAIN), "[####################+++++x..............]");
         assert_eq!(Account { capacity: 80, ..Account::default() }.now(PLAIN), format!("[{}]", ".".repeat(40)));
+        let closed = Account { capacity: 80, held: 40, closed: true, ..Account::default() };
+        assert_eq!(closed.now(PLAIN), format!("[{}{}]", "#".repeat(20), "-".repeat(20)), "nothing of it is free");
         assert_eq!(Account::default().now(PLAIN), format!("[{}]", ".".repeat(40)), "no capacity at all");
     }
 
@@ -193,7 +209,8 @@ mod tests {
 
     #[test]
     fn without_colours_nothing_is_lost() {
-        let account = Account { capacity: 80, held: 40, releasing: 20, promised: 10, foreign: 1, free: 19 };
+        let account =
+            Account { capacity: 80, held: 40, releasing: 20, promised: 10, foreign: 1, free: 19, closed: false };
         let coloured = account.now(Look { colour: true, ..PLAIN });
         let mut plain = String::new();
         let mut rest = coloured.as_str();

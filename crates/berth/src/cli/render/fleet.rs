@@ -1,6 +1,7 @@
 //! Runners and slots.
 
-use berth_wire::{Runner, RunnerStatus, Slot};
+use berth_domain::RuntimeName;
+use berth_wire::{EngineReport, Runner, RunnerStatus, Slot};
 
 use super::look::Look;
 use super::table::{Fields, Table, or_dash, state};
@@ -10,7 +11,7 @@ pub(crate) fn runners(rows: &[Runner], look: Look) -> String {
     let head = ["ID", "STATE", "ADMISSION", "POOL", ">GPUS", ">SLOTS", ">SEEN", "VERSION", "RUNTIMES"];
     let mut table = Table::new(&head, "no runner has registered yet");
     for row in rows {
-        let runtimes: Vec<String> = row.runtimes.iter().map(ToString::to_string).collect();
+        let runtimes: Vec<String> = row.runtimes.iter().map(|name| runtime_with_version(row, name)).collect();
         table.row([
             (&row.id).into(),
             state(word(row)),
@@ -26,9 +27,32 @@ pub(crate) fn runners(rows: &[Runner], look: Look) -> String {
     table.render(look)
 }
 
+/// A runtime, and the version of its engine where the agent knows it.
+fn runtime_with_version(row: &Runner, name: &RuntimeName) -> String {
+    match row.engines.get(name).and_then(|found| found.version.as_ref()) {
+        Some(version) => format!("{name} {version}"),
+        None => name.to_string(),
+    }
+}
+
+/// Why a runtime whose program is on the machine is not offered.
+fn not_offered(row: &Runner, name: &RuntimeName, found: &EngineReport) -> Option<String> {
+    if row.runtimes.contains(name) {
+        return None;
+    }
+    let version = found.version.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
+    let lacks = (!found.missing.is_empty()).then(|| format!("its program lacks {}", found.missing.join(" ")));
+    let why = lacks.or_else(|| found.note.clone()).unwrap_or_else(|| "its program cannot be used".to_owned());
+    Some(format!("{name}{version}: {why}"))
+}
+
 /// A runner that has not reported since the server started is not ready, whatever was known of it before.
-fn word(row: &Runner) -> &'static str {
-    if row.reported { row.state.as_str() } else { "not_reported" }
+fn word(row: &Runner) -> &str {
+    match &row.barred {
+        _ if !row.reported => "not_reported",
+        Some(why) => &why.code,
+        None => row.state.as_str(),
+    }
 }
 
 /// One runner, with what it last reported if it did.
@@ -36,13 +60,15 @@ pub(crate) fn runner(row: &Runner, status: Option<&RunnerStatus>, look: Look) ->
     let mut fields = Fields::default();
     fields.add("id", &row.id);
     fields.add("state", state(word(row)));
+    fields.maybe("takes nothing new", row.barred.as_ref().map(|why| &why.text));
     fields.add("admission", state(row.admission.as_str()));
     fields.maybe("drains until", row.deadline);
     fields.add("machine", &row.machine_id);
     fields.add("incarnation", &row.incarnation);
     fields.add("pool", &row.pool);
     fields.list("labels", row.labels.iter().map(|(key, value)| format!("{key}={value}")));
-    fields.list("runtimes", &row.runtimes);
+    fields.list("runtimes", row.runtimes.iter().map(|name| runtime_with_version(row, name)));
+    fields.list("not offered", row.engines.iter().filter_map(|(name, found)| not_offered(row, name, found)));
     fields.add("version", &row.version);
     fields.add("address", &row.address);
     fields.add("host", &format!("{}, {} RAM", row.host.cpu_millicores, row.host.ram_bytes));

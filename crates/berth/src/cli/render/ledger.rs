@@ -35,13 +35,19 @@ fn device(row: &DeviceLedger, claims: bool, look: Look) -> String {
     let head = look.paint(Colour::Bold, &format!("{place}{index}"));
     let mut text =
         format!("{head}  {}  {}  {word}{}\n", clean(row.name.as_str()), clean(row.uuid.as_str()), flags(row));
-    text.push_str(&bars("    ", "", &Account::from(&row.balance), size, look));
+    let account = Account { closed: is_closed(row), ..Account::from(&row.balance) };
+    text.push_str(&bars("    ", "", &account, size, look));
     if claims {
         for claim in &row.claims {
             text.push_str(&format!("      slot {}  {}  {}\n", claim.slot_id, claim.phase.as_str(), claim.bytes));
         }
     }
     text
+}
+
+/// Whether what is not in use on a device is nobody's to have. What is kept for somebody, or for a moment, is not closed.
+fn is_closed(row: &DeviceLedger) -> bool {
+    !matches!(row.state, DeviceState::Open | DeviceState::Reserved | DeviceState::BackingOff)
 }
 
 fn flags(row: &DeviceLedger) -> String {

@@ -95,7 +95,8 @@ fn accounts() -> wire::Ledger {
             device("a", 0, gib([80, 0, 60, 40, 0, 20]), wire::DeviceState::Open),
             shared,
             device("c", 0, gib([80, 90, 0, 0, 0, 0]), wire::DeviceState::Overcommitted),
-            device("c", 1, gib([80, 0, 0, 0, 0, 80]), wire::DeviceState::Cordoned),
+            device("c", 1, gib([80, 0, 0, 0, 0, 0]), wire::DeviceState::Cordoned),
+            device("c", 2, gib([80, 20, 0, 0, 0, 0]), wire::DeviceState::Stale),
         ],
         hosts: vec![host],
     }
@@ -134,13 +135,56 @@ fn workload(number: u128, state: wire::WorkloadState) -> wire::Workload {
         attempt: berth_domain::Attempt::new(1),
         priority: Priority::new(0),
         tenant: None,
+        owner: None,
         position: None,
         slot: None,
         reason: None,
         created: ago(75),
         revision: Revision::new(17),
         reserved_gpus: vec![],
+        attempts: vec![],
     }
+}
+
+fn attempt(number: u32, lines: &[&str]) -> wire::PastAttempt {
+    wire::PastAttempt {
+        attempt: berth_domain::Attempt::new(number),
+        slot_id: slot_id(u128::from(number)),
+        generation: berth_domain::Generation::new(1),
+        runner_id: runner_id("gpu-box-1"),
+        began: ago(60),
+        ran: (number == 1).then(|| ago(50)),
+        ended: ago(45),
+        reason: wire::Reason::new("crashed", "its slot failed: it ended by itself, signal 11 (SIGSEGV)"),
+        exit: Some(berth_domain::ExitStatus::Signal(11).into()),
+        last_lines: lines.iter().map(|line| (*line).to_owned()).collect(),
+        hint: Some("read what it wrote: `berth logs ...`".to_owned()),
+    }
+}
+
+#[test]
+fn a_workload_that_failed_says_why_and_what_to_do() {
+    let attempts = vec![attempt(1, &["first"]), attempt(2, &["loading", "assertion \x1b[31m failed"])];
+    let failed = wire::Workload {
+        attempt: berth_domain::Attempt::new(2),
+        reason: Some(attempts[1].reason.clone()),
+        attempts: attempts.clone(),
+        ..workload(1, wire::WorkloadState::Failed)
+    };
+    insta::assert_snapshot!("workload_failed", work::workload(&failed, LOOK));
+    let running = wire::Workload {
+        attempt: berth_domain::Attempt::new(3),
+        reason: Some(attempts[1].reason.clone().of_attempt(berth_domain::Attempt::new(2))),
+        ..wire::Workload { state: wire::WorkloadState::Running, ..failed }
+    };
+    insta::assert_snapshot!("workloads_after_a_failure", work::workloads(&[running], LOOK));
+    let mut explanation = explanation();
+    explanation.attempts = vec![attempt(1, &[]), attempt(2, &["loading"])];
+    insta::assert_snapshot!("explanation_after_failures", work::explanation(&explanation, LOOK));
+    explanation.state = wire::WorkloadState::Failed;
+    explanation.position = None;
+    explanation.now.text = "it failed at ... (crashed): its slot failed".to_owned();
+    insta::assert_snapshot!("explanation_of_a_failure", work::explanation(&explanation, LOOK));
 }
 
 #[test]
@@ -185,12 +229,14 @@ fn judgement() -> wire::Judgement {
             before: gib([80, 60, 0, 0, 0, 20]),
             after: None,
             needed_bytes: Bytes::gib(40),
+            whole: false,
             verdict: "short".to_owned(),
             missing_bytes: Some(Bytes::gib(20)),
             claims: vec![],
         }],
         evictions: vec![],
         counts: [("gpu_memory".to_owned(), 1)].into(),
+        lacks: vec![],
         runners: 1,
         examined: 1,
         help: vec![],
@@ -210,15 +256,32 @@ fn decision(id: u64) -> wire::Decision {
 
 #[test]
 fn o3_an_explanation_begins_with_the_reason() {
-    let explanation = wire::Explanation {
+    insta::assert_snapshot!("explanation", work::explanation(&explanation(), LOOK));
+}
+
+fn explanation() -> wire::Explanation {
+    let text = "it waits (full_now): too little GPU memory is free now; it has waited for 1m 15s";
+    wire::Explanation {
         workload_id: workload_id(2),
         state: wire::WorkloadState::Queued,
         position: Some(3),
         created: ago(75),
+        now: wire::Now {
+            code: "full_now".to_owned(),
+            text: text.to_owned(),
+            since: ago(75),
+            until: None,
+            attempt: berth_domain::Attempt::new(1),
+            slot_id: None,
+            runner_id: None,
+            waited_ms: 75_000,
+            failures: 0,
+            most_failures: 3,
+        },
         judgement: judgement(),
+        attempts: vec![],
         decisions: vec![decision(1), decision(2)],
-    };
-    insta::assert_snapshot!("explanation", work::explanation(&explanation, LOOK));
+    }
 }
 
 #[test]
@@ -269,9 +332,20 @@ fn slots_are_listed() {
     insta::assert_snapshot!("slot", fleet::slot(&slot, LOOK));
 }
 
+fn engine(version: Option<&str>, missing: &[&str]) -> wire::EngineReport {
+    let missing = missing.iter().map(|&option| option.to_owned()).collect();
+    wire::EngineReport { version: version.map(ToOwned::to_owned), missing, note: None }
+}
+
 fn runner() -> wire::Runner {
     wire::Runner {
         runtime_kinds: std::collections::BTreeMap::new(),
+        allowed_args: std::collections::BTreeMap::new(),
+        engines: [
+            ("vllm".parse().unwrap(), engine(Some("0.32.0"), &[])),
+            ("ollama".parse().unwrap(), engine(Some("0.1.2"), &["OLLAMA_KV_CACHE_TYPE"])),
+        ]
+        .into(),
         id: runner_id("gpu-box-1"),
         machine_id: MachineId::new("m1").unwrap(),
         incarnation: berth_domain::Incarnation::new(3),
@@ -284,6 +358,7 @@ fn runner() -> wire::Runner {
         address: "10.0.0.7".to_owned(),
         host: wire::Host { cpu_millicores: Millicores::new(16_000), ram_bytes: Bytes::gib(64) },
         reported: true,
+        barred: None,
         last_seen: Some(ago(3)),
         gpus: vec![uuid("GPU-0")],
         disputed: vec![],
@@ -391,7 +466,9 @@ fn the_queue_and_what_the_fleet_lacks_are_listed() {
     let need = |count, bytes: &[u64]| wire::DemandNeed {
         gpu_count: GpuCount::new(count),
         gpu_bytes: bytes.iter().map(|gib| Bytes::gib(*gib)).collect(),
+        whole: false,
     };
+    let whole = |count, bytes: &[u64]| wire::DemandNeed { whole: true, ..need(count, bytes) };
     let demand = wire::Demand {
         model: model("trainer"),
         kind: WorkloadKind::Job,
@@ -399,7 +476,7 @@ fn the_queue_and_what_the_fleet_lacks_are_listed() {
         waiting: 3,
         oldest: ago(4000),
         oldest_age_ms: 4_000_000,
-        needs: vec![need(1, &[74]), need(2, &[44, 40]), need(4, &[])],
+        needs: vec![need(1, &[74]), need(2, &[44, 40]), need(4, &[]), whole(1, &[]), whole(2, &[24, 24])],
     };
     insta::assert_snapshot!("demand", work::demand(&[demand], LOOK));
 }
@@ -411,10 +488,19 @@ fn tokens_audit_and_events_are_listed() {
         name: "gpu-box-1".parse().unwrap(),
         role: wire::Role::Runner,
         runner_id: Some(runner_id("gpu-box-1")),
+        grant: Some(wire::RunnerGrant {
+            labels: [("zone".parse().unwrap(), "a".parse().unwrap())].into(),
+            address: Some("10.7.0.0/16".parse().unwrap()),
+            ..wire::RunnerGrant::default()
+        }),
+        tenant: None,
+        limits: None,
+        uses_left: None,
         created: ago(600),
+        expires: Some(ago(0)),
         last_used: None,
     };
-    insta::assert_snapshot!("tokens", records::tokens(&[token], LOOK));
+    insta::assert_snapshot!("tokens", records::tokens(&[token], "none", LOOK));
     let entry = wire::AuditEntry {
         time: ago(60),
         by: "ops".to_owned(),
@@ -435,7 +521,11 @@ fn tokens_audit_and_events_are_listed() {
         runner_id: None,
         device_uuid: None,
         model: None,
+        machine_id: None,
         text: "slot 7 is proven gone\x1b]0;".to_owned(),
     };
-    assert_eq!(records::event(&event), "41  2026-01-31T09:29:59.000Z  slot_released  slot 7 is proven gone?]0;\n");
+    assert_eq!(
+        records::event(&event),
+        "41  2026-01-31T09:29:59.000Z  slot_released  slot 7 is proven gone\\u{1b}]0;\n"
+    );
 }

@@ -3,6 +3,7 @@
 use berth_domain::WorkloadKind;
 use berth_wire::{Demand, Explanation, QueueEntry, Workload};
 
+use super::attempts;
 use super::look::{Colour, Look, clean, clean_lines, short};
 use super::table::{Fields, Table, or_dash, state};
 
@@ -27,7 +28,7 @@ pub(crate) fn workloads(rows: &[Workload], look: Look) -> String {
             (&row.priority).into(),
             (&look.age(row.created)).into(),
             or_dash(row.slot.as_ref().map(|slot| &slot.runner_id)),
-            or_dash(row.reason.as_ref().map(|reason| &reason.code)),
+            or_dash(row.reason.as_ref().map(attempts::code).as_ref()),
         ]);
     }
     table.render(look)
@@ -51,9 +52,15 @@ pub(crate) fn workload(row: &Workload, look: Look) -> String {
         fields.list("gpus", &slot.gpus);
     }
     fields.list("reserved", &row.reserved_gpus);
-    fields.maybe("reason", row.reason.as_ref().map(|reason| format!("{} ({})", reason.text, reason.code)));
+    fields.maybe("reason", row.reason.as_ref().map(attempts::reason));
     fields.add("created", &format!("{} ({} ago)", row.created, look.age(row.created)));
-    fields.render(look)
+    let mut text = fields.render(look);
+    // The last attempt says most of how things are.
+    if let Some((last, earlier)) = row.attempts.split_last() {
+        earlier.iter().for_each(|attempt| text.push_str(&attempts::in_short(attempt, look)));
+        text.push_str(&attempts::in_full(row.id, last, look));
+    }
+    text
 }
 
 /// Why a workload is where it is.
@@ -62,8 +69,17 @@ pub(crate) fn explanation(row: &Explanation, look: Look) -> String {
     let word = row.state.as_str();
     let word = Colour::of_state(word).map_or_else(|| word.to_owned(), |colour| look.paint(colour, word));
     let head = format!("workload {} is {word}{place}, {} old", row.workload_id, look.age(row.created));
-    let mut text = format!("{}\n{}\n", head, clean_lines(row.judgement.text.trim_end()));
-    if row.decisions.len() > 1 {
+    let mut text = format!("{head}\n{} {}\n", look.paint(Colour::Bold, "now:"), clean(&row.now.text));
+    let is_over = row.state.is_ended();
+    if !is_over {
+        text.push_str(&format!("{}\n", clean_lines(row.judgement.text.trim_end())));
+    }
+    if !row.attempts.is_empty() {
+        text.push_str(if is_over { "attempts:\n" } else { "attempts before:\n" });
+        row.attempts.iter().for_each(|attempt| text.push_str(&attempts::in_full(row.workload_id, attempt, look)));
+    }
+    // The only decision about one that is not over is what was just told.
+    if row.decisions.len() > usize::from(!is_over) {
         text.push_str("decided before:\n");
         for decision in &row.decisions {
             let first = decision.judgement.text.lines().next().unwrap_or(&decision.judgement.code);
@@ -95,10 +111,12 @@ pub(crate) fn demand(rows: &[Demand], look: Look) -> String {
     let head = ["MODEL", "KIND", ">WAITING", ">OLDEST", "REASON", "ANY OF"];
     let mut table = Table::new(&head, "nothing waits: there is no unmet demand");
     for row in rows {
-        let need = |need: &berth_wire::DemandNeed| match need.gpu_bytes.iter().max() {
-            Some(bytes) => format!("{} x {bytes}", need.gpu_count),
-            None if need.gpu_count.get() == 0 => "no GPU".to_owned(),
-            None => format!("{} x (a share)", need.gpu_count),
+        let need = |need: &berth_wire::DemandNeed| match (need.gpu_bytes.iter().max(), need.whole) {
+            (Some(bytes), true) => format!("{} x a whole GPU of at least {bytes}", need.gpu_count),
+            (None, true) => format!("{} x a whole GPU", need.gpu_count),
+            (Some(bytes), false) => format!("{} x {bytes}", need.gpu_count),
+            (None, false) if need.gpu_count.get() == 0 => "no GPU".to_owned(),
+            (None, false) => format!("{} x (a share)", need.gpu_count),
         };
         let needs: Vec<String> = row.needs.iter().map(need).collect();
         table.row([

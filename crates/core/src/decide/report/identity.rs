@@ -1,18 +1,22 @@
 //! Who reports: machine, boot, incarnation, sequence. What is not the newest changes nothing.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use berth_domain::{Bytes, HostReport, Incarnation, Millicores, RunnerReport, Sequence, Timestamp};
+use berth_domain::{Bytes, DeviceUuid, HostReport, Incarnation, Millicores, RunnerReport, Sequence, SlotId, Timestamp};
 
 use crate::command::Refusal;
+use crate::decide::machines::{self, APART, Place};
 use crate::decide::operator::released;
 use crate::decide::retire::settle_proven;
 use crate::event::{Event, RunnerTraits};
 use crate::reason::{Cause, Proof};
-use crate::state::{Machine, Runner, State};
+use crate::state::{Runner, Slot, State};
 
 /// Entries of one report, at most.
 const MOST_ENTRIES: usize = 8192;
+/// Runtimes of one runner, and its labels, at most: they are written to the journal whenever they change.
+const MOST_TRAITS: usize = 128;
 /// No device and no machine has more memory than this; sums of claims stay far from overflow.
 const MOST_MEMORY: Bytes = Bytes::gib(1 << 20);
 /// No machine has more cores than this.
@@ -20,27 +24,40 @@ const MOST_CPU: Millicores = Millicores::new(1 << 40);
 
 pub(super) fn identify(state: &State, report: &RunnerReport, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     check_plausible(report)?;
+    check_size(state, report)?;
     let known = state.runners.find(&report.runner).map(|(_, row)| row);
-    let machine = state.machines.find(&report.machine).map(|(_, row)| row);
-    check_boot(machine, report)?;
+    check_boot(known, report)?;
     let incarnation = check_incarnation(known, report)?;
-    let rebooted = machine.is_some_and(|machine| machine.boot != report.boot);
-    check_machine(state, known, report, rebooted)?;
+    let rebooted = known.and_then(|row| row.boot.as_ref()).is_some_and(|boot| *boot != report.boot);
+    let place = machines::place_of(state, known, report);
+    check_machine(state, known, &place, report, rebooted)?;
 
     let mut events = Vec::new();
-    if let Some(machine) = machine.filter(|_| rebooted) {
-        prove_rebooted(state, machine, now, &mut events);
-    }
-    if machine.is_none() || rebooted {
-        events.push(Event::MachineBooted { machine: report.machine.clone(), boot: report.boot.clone() });
+    if let Some(runner) = known.filter(|_| rebooted) {
+        prove_rebooted(state, runner, now, &mut events);
     }
     if let Some(incarnation) = incarnation {
-        let (runner, machine) = (report.runner.clone(), report.machine.clone());
+        let (runner, machine) = (report.runner.clone(), place.machine.clone());
         events.push(Event::RunnerRegistered { runner, machine, incarnation });
     }
+    if rebooted || known.is_none_or(|row| row.boot.is_none()) {
+        events.push(Event::RunnerBooted { runner: report.runner.clone(), boot: report.boot.clone() });
+    }
+    settle_dispute(known, &place, report, &mut events);
     describe(known, report, &mut events);
-    size_host(state, machine, report, &mut events);
+    size_host(state, &place, report, &mut events);
     Ok(events)
+}
+
+/// A dispute begins when a runner names a machine of another one, and ends when it is on the machine that it names.
+fn settle_dispute(known: Option<&Runner>, place: &Place, report: &RunnerReport, events: &mut Vec<Event>) {
+    let before = known.and_then(|row| row.disputes.as_ref());
+    let runner = || report.runner.clone();
+    if place.is_disputed && before != Some(&report.machine) {
+        events.push(Event::MachineDisputed { runner: runner(), machine: report.machine.clone() });
+    } else if !place.is_disputed && before.is_some() {
+        events.push(Event::RunnerMoved { runner: runner(), machine: place.machine.clone() });
+    }
 }
 
 fn check_plausible(report: &RunnerReport) -> Result<(), Refusal> {
@@ -53,6 +70,9 @@ fn check_plausible(report: &RunnerReport) -> Result<(), Refusal> {
         let memory = slot.memory.iter().flat_map(|memory| [memory.used, memory.peak]);
         claims.chain(memory).any(too_large) || slot.claims.len() + slot.memory.len() > MOST_ENTRIES
     };
+    if report.runtimes.len() > MOST_TRAITS || report.labels.len() > MOST_TRAITS {
+        return Err(Refusal::Implausible("more than 128 runtimes or labels"));
+    }
     if report.gpus.len() > MOST_ENTRIES || report.slots.len() > MOST_ENTRIES {
         return Err(Refusal::Implausible("too many entries"));
     }
@@ -63,14 +83,37 @@ fn check_plausible(report: &RunnerReport) -> Result<(), Refusal> {
     {
         return Err(Refusal::Implausible("more memory or CPU than any machine has"));
     }
+    if report.machine.as_str().contains(APART) {
+        return Err(Refusal::Implausible("a machine id that only the server gives out"));
+    }
     if report.gpus.iter().any(|gpu| gpu.parent.as_ref() == Some(&gpu.uuid)) {
         return Err(Refusal::Implausible("a MIG instance of itself"));
     }
     Ok(())
 }
 
-fn check_boot(machine: Option<&Machine>, report: &RunnerReport) -> Result<(), Refusal> {
-    let superseded = machine.is_some_and(|machine| machine.past_boots.contains(&report.boot));
+/// A report costs time by its devices and slots, and everybody waits for it. A runner may have as many slots as the server
+/// placed there, and a bounded number of others: those that it invents stay charged until they are proven gone.
+fn check_size(state: &State, report: &RunnerReport) -> Result<(), Refusal> {
+    let settings = &state.settings;
+    let too_many = |what, count, limit, setting| {
+        let runner = report.runner.clone();
+        if count > limit { Err(Refusal::TooMany { runner, what, count, limit, setting }) } else { Ok(()) }
+    };
+    let devices: BTreeSet<&DeviceUuid> = report.gpus.iter().map(|gpu| &gpu.uuid).collect();
+    too_many("GPUs", devices.len(), settings.devices_per_runner, "scheduler.devices_per_runner")?;
+    let known = state.runners.find(&report.runner).map(|(_, row)| row.slots.as_slice()).unwrap_or_default();
+    let (strays, own): (Vec<&Slot>, Vec<&Slot>) =
+        known.iter().filter_map(|key| state.slots.get(*key)).partition(|slot| slot.is_stray());
+    let own: BTreeSet<SlotId> = own.iter().map(|slot| slot.id).collect();
+    let said = report.slots.iter().map(|slot| slot.id).filter(|slot| !own.contains(slot));
+    let unknown: BTreeSet<SlotId> = said.chain(strays.iter().map(|slot| slot.id)).collect();
+    let limit = settings.unknown_slots_per_runner;
+    too_many("slots that the server does not know", unknown.len(), limit, "scheduler.unknown_slots_per_runner")
+}
+
+fn check_boot(known: Option<&Runner>, report: &RunnerReport) -> Result<(), Refusal> {
+    let superseded = known.is_some_and(|runner| runner.past_boots.contains(&report.boot));
     if superseded { Err(Refusal::OldBoot { boot: report.boot.clone() }) } else { Ok(()) }
 }
 
@@ -92,24 +135,32 @@ fn check_incarnation(known: Option<&Runner>, report: &RunnerReport) -> Result<Op
     }
 }
 
-/// A runner belongs to one machine. It moves only by registering anew with nothing left behind, and a boot begins
-/// with a registration.
-fn check_machine(state: &State, known: Option<&Runner>, report: &RunnerReport, rebooted: bool) -> Result<(), Refusal> {
+/// A runner belongs to one machine. It moves only by registering anew with nothing left behind, or at the end of a
+/// dispute, while which it takes nothing; and a boot begins with a registration.
+fn check_machine(
+    state: &State,
+    known: Option<&Runner>,
+    place: &Place,
+    report: &RunnerReport,
+    rebooted: bool,
+) -> Result<(), Refusal> {
     let Some(runner) = known else { return Ok(()) };
-    let same = state.machines.get(runner.machine).is_some_and(|machine| machine.id == report.machine);
+    let same = state.machines.get(runner.machine).is_some_and(|machine| machine.id == place.machine);
     let changed = Refusal::MachineChanged { runner: report.runner.clone() };
+    let is_settled = runner.disputes.as_ref() == Some(&report.machine) && runner.slots.is_empty();
     match (same, report.incarnation) {
         (true, Some(named)) if rebooted => Err(Refusal::NotRegistered { runner: report.runner.clone(), named }),
         (true, _) => Ok(()),
+        (false, _) if is_settled => Ok(()),
         (false, None) if runner.slots.is_empty() && runner.devices.is_empty() => Ok(()),
         (false, _) => Err(changed),
     }
 }
 
-/// A new boot proves that nothing from before it runs, on any of the machine's runners.
-fn prove_rebooted(state: &State, machine: &Machine, now: Timestamp, events: &mut Vec<Event>) {
-    let runners = machine.runners.iter().filter_map(|key| state.runners.get(*key));
-    for slot in runners.flat_map(|runner| runner.slots.iter()).filter_map(|key| state.slots.get(*key)) {
+/// A new boot proves that nothing from before it runs on the runner that reports it. It proves nothing of other runners:
+/// one runner's word never frees another's memory.
+fn prove_rebooted(state: &State, runner: &Runner, now: Timestamp, events: &mut Vec<Event>) {
+    for slot in runner.slots.iter().filter_map(|key| state.slots.get(*key)) {
         settle_proven(state, slot, Cause::Rebooted, now, events);
         match slot.state {
             berth_domain::SlotState::Promised => events.push(Event::PromiseWithdrawn { slot: slot.id }),
@@ -123,6 +174,8 @@ fn describe(known: Option<&Runner>, report: &RunnerReport, events: &mut Vec<Even
         pool: report.pool.clone(),
         labels: report.labels.clone(),
         runtimes: report.runtimes.clone(),
+        allowed: report.allowed.clone(),
+        engines: report.engines.clone(),
         version: report.version.clone(),
         address: report.address.clone(),
         host: report.host,
@@ -133,7 +186,8 @@ fn describe(known: Option<&Runner>, report: &RunnerReport, events: &mut Vec<Even
 }
 
 /// A machine's host is as large as the smallest view of it.
-fn size_host(state: &State, machine: Option<&Machine>, report: &RunnerReport, events: &mut Vec<Event>) {
+fn size_host(state: &State, place: &Place, report: &RunnerReport, events: &mut Vec<Event>) {
+    let machine = state.machines.find(&place.machine).map(|(_, row)| row);
     let mut host = report.host;
     let others =
         machine.into_iter().flat_map(|machine| machine.runners.iter()).filter_map(|key| state.runners.get(*key));
@@ -142,6 +196,6 @@ fn size_host(state: &State, machine: Option<&Machine>, report: &RunnerReport, ev
     }
     let same = machine.is_some_and(|machine| machine.cpu.capacity() == host.cpu && machine.ram.capacity() == host.ram);
     if !same {
-        events.push(Event::HostSized { machine: report.machine.clone(), cpu: host.cpu, ram: host.ram });
+        events.push(Event::HostSized { machine: place.machine.clone(), cpu: host.cpu, ram: host.ram });
     }
 }

@@ -1,6 +1,8 @@
 //! What devices a runner has. A replica is a name, not memory.
 
-use berth_domain::{Bytes, FailureReason, GpuHealth, GpuReport, RunnerReport, SlotState, Timestamp};
+use std::collections::BTreeSet;
+
+use berth_domain::{Bytes, DeviceUuid, FailureReason, GpuHealth, GpuReport, RunnerReport, SlotState, Timestamp};
 
 use super::by_device;
 use crate::decide::retire::give_up;
@@ -19,11 +21,13 @@ pub(super) fn take(
 ) -> Vec<Event> {
     let mut events = Vec::new();
     let devices = by_device(report);
-    detach_missing(state, runner, report, &mut events);
+    detach_missing(state, runner, &devices, &mut events);
     for (uuid, entries) in &devices {
         let Some(first) = entries.first() else { continue };
         let known = state.devices.find(uuid).map(|(_, row)| row);
-        let elsewhere = known.is_some_and(|device| device.machine != runner.machine);
+        // A MIG instance shuts its parent, so it may only be one of a GPU of the same machine.
+        let parent = first.parent.as_ref().and_then(|parent| state.devices.find(parent)).map(|(_, row)| row);
+        let elsewhere = known.into_iter().chain(parent).any(|device| device.machine != runner.machine);
         if elsewhere {
             // Two machines cannot have one GPU: the newcomer is wrong until an operator says otherwise.
             if !runner.disputed.contains(uuid) {
@@ -37,14 +41,16 @@ pub(super) fn take(
         attach(state, key, runner, first, entries, known, &mut events);
         change_health(state, (key, runner), known, worst_health(entries), first, now, &mut events);
     }
-    let gone = runner.disputed.iter().filter(|uuid| !devices.iter().any(|(listed, _)| listed == uuid));
+    let listed: BTreeSet<&DeviceUuid> = devices.iter().map(|(uuid, _)| *uuid).collect();
+    let gone = runner.disputed.iter().filter(|uuid| !listed.contains(uuid));
     events.extend(gone.map(|uuid| Event::DisputeEnded { runner: runner.id.clone(), uuid: uuid.clone() }));
     events
 }
 
-fn detach_missing(state: &State, runner: &Runner, report: &RunnerReport, events: &mut Vec<Event>) {
+fn detach_missing(state: &State, runner: &Runner, devices: &[(&DeviceUuid, Vec<&GpuReport>)], events: &mut Vec<Event>) {
+    let listed: BTreeSet<&DeviceUuid> = devices.iter().map(|(uuid, _)| *uuid).collect();
     for device in runner.devices.iter().filter_map(|key| state.devices.get(*key)) {
-        if !report.gpus.iter().any(|gpu| gpu.uuid == device.uuid) {
+        if !listed.contains(&device.uuid) {
             events.push(Event::DeviceDetached { runner: runner.id.clone(), uuid: device.uuid.clone() });
         }
     }

@@ -10,15 +10,23 @@ mod slots;
 
 use berth_domain::{DeviceUuid, GpuReport, RunnerReport, Timestamp};
 
-use super::{Decision, Phase, memory};
+use super::{Decision, Phase, history, memory};
 use crate::command::{Answer, Command, Refusal};
 use crate::event::Event;
 use crate::state::{Liveness, Runner, State};
 use crate::table::RunnerKey;
 
 /// The phases of a report.
-pub(super) const PHASES: &[Phase] =
-    &[identify, take_inventory, hear_of_slots, weigh_foreign_use, watch_memory, take_note];
+pub(super) const PHASES: &[Phase] = &[
+    identify,
+    compare_history,
+    take_inventory,
+    follow_generations,
+    hear_of_slots,
+    weigh_foreign_use,
+    watch_memory,
+    take_note,
+];
 
 pub(super) fn identify(state: &State, command: &Command, now: Timestamp) -> Result<(Decision, Answer), Refusal> {
     if state.cluster.is_none() {
@@ -27,10 +35,20 @@ pub(super) fn identify(state: &State, command: &Command, now: Timestamp) -> Resu
     phase(command, |report| identity::identify(state, report, now))
 }
 
+/// What the runner obeyed last is held against what this server knows of, on the state that its registration left.
+fn compare_history(state: &State, command: &Command, now: Timestamp) -> Result<(Decision, Answer), Refusal> {
+    phase(command, |report| Ok(history::judge_obeyed(state, &report.runner, report.obeyed, now)))
+}
+
 fn take_inventory(state: &State, command: &Command, now: Timestamp) -> Result<(Decision, Answer), Refusal> {
     phase(command, |report| {
         Ok(with_runner(state, report, |key, runner| inventory::take(state, key, runner, report, now)))
     })
+}
+
+/// A slot that was started again while this server did not know of it is followed to its newest start.
+fn follow_generations(state: &State, command: &Command, now: Timestamp) -> Result<(Decision, Answer), Refusal> {
+    phase(command, |report| Ok(with_runner(state, report, |key, _| slots::follow_generations(state, key, report, now))))
 }
 
 fn hear_of_slots(state: &State, command: &Command, now: Timestamp) -> Result<(Decision, Answer), Refusal> {
@@ -51,6 +69,9 @@ fn take_note(state: &State, command: &Command, _: Timestamp) -> Result<(Decision
     let Command::Report(report) = command else { return Ok((Decision::default(), Answer::Done)) };
     let mut events = Vec::new();
     let Some((_, runner)) = state.runners.find(&report.runner) else { return Ok((Decision::default(), Answer::Done)) };
+    if !runner.caught_up {
+        events.push(Event::RunnerCaughtUp { runner: report.runner.clone() });
+    }
     if runner.liveness != Liveness::Ready {
         events.push(Event::RunnerReturned { runner: report.runner.clone() });
     }

@@ -45,6 +45,24 @@ pub(super) fn hear(
     events
 }
 
+/// Slots whose runner has a later start of them than this server knows: after its history went back, the server may
+/// have forgotten that it started them again. The older start was proven gone before.
+pub(super) fn follow_generations(state: &State, key: RunnerKey, report: &RunnerReport, now: Timestamp) -> Vec<Event> {
+    let mut events = Vec::new();
+    if !state.history.has_gap() {
+        return events;
+    }
+    for said in &report.slots {
+        let Some((_, slot)) = state.slot(said.id).filter(|(_, slot)| slot.runner == key) else { continue };
+        let is_told = !matches!(slot.state, SlotState::Promised | SlotState::Pending);
+        if is_told && said.generation > slot.generation {
+            retire::give_up(state, slot, Cause::HistoryWentBack, now, &mut events);
+            events.push(Event::SlotOvertaken { slot: slot.id, generation: said.generation });
+        }
+    }
+    events
+}
+
 fn hear_of(
     state: &State,
     slot: &Slot,
@@ -58,6 +76,7 @@ fn hear_of(
         return;
     }
     observe(state, slot, said, events);
+    note_exit(slot, said, events);
     match &said.state {
         ReportedState::Starting if slot.state == SlotState::Unknown => {
             events.push(Event::SlotReturned { slot: slot.id, ready: false });
@@ -76,6 +95,16 @@ fn hear_of(
     }
 }
 
+/// How its process ended is noted once, before what follows from its end: what is known of an attempt is put together
+/// when the workload leaves the slot.
+fn note_exit(slot: &Slot, said: &SlotReport, events: &mut Vec<Event>) {
+    let has_ended =
+        matches!(said.state, ReportedState::Failed(_) | ReportedState::Exited { .. } | ReportedState::Gone { .. });
+    if let Some(exit) = said.exit_status().filter(|_| has_ended && slot.exit.is_none()) {
+        events.push(Event::ProcessEnded { slot: slot.id, exit });
+    }
+}
+
 fn see(slot: &Slot, events: &mut Vec<Event>) {
     if !slot.seen {
         events.push(Event::SlotSeen { slot: slot.id });
@@ -85,6 +114,11 @@ fn see(slot: &Slot, events: &mut Vec<Event>) {
 fn ready(slot: &Slot, said: &SlotReport, events: &mut Vec<Event>) {
     match slot.state {
         SlotState::Starting => events.push(Event::SlotReady { slot: slot.id, endpoint: said.endpoint.clone() }),
+        // It answers elsewhere than it did when it was last heard of.
+        SlotState::Unknown if said.endpoint.is_some() && said.endpoint != slot.endpoint => {
+            events.push(Event::SlotReturned { slot: slot.id, ready: false });
+            events.push(Event::SlotReady { slot: slot.id, endpoint: said.endpoint.clone() });
+        }
         SlotState::Unknown => events.push(Event::SlotReturned { slot: slot.id, ready: true }),
         _ => see(slot, events),
     }

@@ -10,14 +10,16 @@
 //! never standing in the program's way. A program that writes faster than it is looked at fills the disk no further
 //! than it can write between two looks, and only the last part of it is kept.
 //!
-//! Nothing here takes the bytes for text.
+//! Nothing here takes the bytes for text. What leaves the machine goes through a [`Redactor`].
 
 mod directory;
 mod follow;
+mod redact;
 mod ring;
 mod slot_log;
 
 pub use directory::{LogDir, LogLimits};
 pub use follow::Follower;
+pub use redact::{RedactedPieces, Redactor};
 pub use ring::Chunk;
 pub use slot_log::SlotLog;

@@ -120,6 +120,18 @@ impl SlotLog {
         Ok(self.shared.reader.lock().ring.tail(bytes))
     }
 
+    /// Appends a line of the agent's own: why the slot was not started, say. It begins with `berth: `, so that nobody
+    /// takes it for the program's. A line that cannot be written is a line that is not shown.
+    pub fn note(&self, text: &str) {
+        let is_in_a_line = self.tail(1).is_ok_and(|last| !last.is_empty() && last != b"\n");
+        let break_it = if is_in_a_line { "\n" } else { "" };
+        let line = format!("{break_it}berth: {text}\n");
+        let written = io::Write::write_all(&mut &self.shared.reader.lock().file, line.as_bytes());
+        if let Err(error) = written {
+            tracing::warn!(path = %self.path().display(), %error, "a log cannot be written");
+        }
+    }
+
     /// How many bytes there have been, those included that were there before this agent.
     pub fn end(&self) -> io::Result<u64> {
         self.pump()?;

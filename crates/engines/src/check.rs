@@ -1,0 +1,148 @@
+//! Who may pass which argument.
+
+use std::fmt;
+
+use crate::read::{Misread, Said, is_option};
+use crate::{Allow, Engine, Meaning};
+
+/// Whose arguments they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ArgumentSource {
+    /// A model entry, which an admin wrote.
+    Model,
+    /// A job, which a submitter wrote.
+    Job,
+}
+
+/// An argument that may not be passed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forbidden {
+    /// The argument as it was written.
+    pub argument: String,
+    /// Why.
+    pub why: Why,
+}
+
+/// Why an argument may not be passed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It needs the agent's leave.
+    NotAllowed(Meaning),
+    /// It is in no table, so it needs the agent's leave.
+    Unknown(Engine),
+    /// A job of a command without a table needs the agent's leave for every argument.
+    NotListed,
+    /// It would change what the job's model was charged for.
+    ChangesClaim(Meaning),
+    /// The engine could not read it.
+    Misread(Misread),
+}
+
+impl Forbidden {
+    /// Whether the agent's configuration could allow it.
+    #[must_use]
+    pub const fn could_be_allowed(&self) -> bool {
+        matches!(self.why, Why::NotAllowed(_) | Why::Unknown(_) | Why::NotListed)
+    }
+}
+
+/// Says what is wrong, without what to do about it: that depends on who is told.
+impl fmt::Display for Forbidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let argument = &self.argument;
+        match &self.why {
+            Why::NotAllowed(meaning) => write!(f, "{argument} {meaning}"),
+            Why::Unknown(engine) => write!(f, "{argument} is not an option that Berth knows of {}", engine.name()),
+            Why::NotListed => write!(f, "jobs may not pass {argument}"),
+            Why::ChangesClaim(meaning) => {
+                write!(f, "{argument} {meaning}, and a job runs with what its model was charged for")
+            }
+            Why::Misread(misread) => misread.fmt(f),
+        }
+    }
+}
+
+/// Checks arguments against the table of an engine and what the agent allows. Without an engine there is no table.
+pub fn check<S: AsRef<str>>(
+    engine: Option<Engine>,
+    source: ArgumentSource,
+    args: &[S],
+    allow: &Allow,
+) -> Result<(), Forbidden> {
+    match (engine, source) {
+        (None, ArgumentSource::Model) => Ok(()),
+        (None, ArgumentSource::Job) => check_listed(args, allow),
+        (Some(engine), _) => {
+            let said = engine.read(args).map_err(misread)?;
+            said.iter().try_for_each(|said| check_one(engine, source, said, allow))
+        }
+    }
+}
+
+/// Checks that the arguments of a job leave the claim of its model as it is, whatever the agent allows.
+///
+/// `words` is the engine whose words the model was estimated in. It matters for a command without a table, which has no
+/// other check.
+pub fn check_job_memory<S: AsRef<str>>(words: Engine, args: &[S]) -> Result<(), Forbidden> {
+    words.recognise(args).iter().try_for_each(check_claim)
+}
+
+fn misread(misread: Misread) -> Forbidden {
+    let argument = match &misread {
+        Misread::Stray(word)
+        | Misread::NoValue(word)
+        | Misread::NeedlessValue(word)
+        | Misread::Ambiguous { word, .. } => word.clone(),
+        Misread::Joined { option, value } => format!("{option}={value}"),
+    };
+    Forbidden { argument, why: Why::Misread(misread) }
+}
+
+fn check_claim(said: &Said<'_>) -> Result<(), Forbidden> {
+    match said.means().filter(|meaning| meaning.changes_claim()) {
+        Some(meaning) => Err(Forbidden { argument: said.word.to_owned(), why: Why::ChangesClaim(meaning) }),
+        None => Ok(()),
+    }
+}
+
+fn check_one(engine: Engine, source: ArgumentSource, said: &Said<'_>, allow: &Allow) -> Result<(), Forbidden> {
+    if source == ArgumentSource::Job {
+        check_claim(said)?;
+    }
+    let is_allowed = match &said.known {
+        Some(known) => allow.entries().any(|entry| known.has_name(entry)),
+        None => allow.has(&said.name),
+    };
+    let why = match said.means() {
+        Some(Meaning::Harmless | Meaning::Model | Meaning::Memory) => return Ok(()),
+        _ if is_allowed => return Ok(()),
+        Some(meaning) => Why::NotAllowed(meaning),
+        None => Why::Unknown(engine),
+    };
+    Err(Forbidden { argument: said.word.to_owned(), why })
+}
+
+/// Without a table every option of a job must be listed. The word behind a listed option is its value, unless it looks
+/// like an option itself; any other word must be listed too.
+fn check_listed<S: AsRef<str>>(args: &[S], allow: &Allow) -> Result<(), Forbidden> {
+    if allow.is_everything() {
+        return Ok(());
+    }
+    let mut takes_value = false;
+    for word in args.iter().map(AsRef::as_ref) {
+        let is_named = is_option(word);
+        if takes_value && !is_named {
+            takes_value = false;
+            continue;
+        }
+        let (name, is_joined) = match word.split_once('=') {
+            Some((name, _)) if is_named => (name, true),
+            _ => (word, false),
+        };
+        if !allow.has(name) {
+            return Err(Forbidden { argument: word.to_owned(), why: Why::NotListed });
+        }
+        takes_value = is_named && !is_joined;
+    }
+    Ok(())
+}

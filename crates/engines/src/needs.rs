@@ -1,0 +1,104 @@
+//! What an engine needs of a model entry to start at all.
+
+use crate::{Engine, Said};
+
+/// Why an engine could not start a model, or would start something else.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// llama-server without a model waits for others to name one.
+    #[error(
+        "llama-server needs a model, or it becomes a router that serves none: add `--model FILE` or `-hf REPOSITORY` to \
+         `args`, or estimate its memory from its file"
+    )]
+    NoModel,
+    /// More GPUs than the engine can use.
+    #[error("llama-server takes at most {most} GPUs{}, and gpu_counts has {count}", if *.split { " in a tensor split" } else { "" })]
+    TooManyGpus {
+        /// The largest count of the entry.
+        count: u16,
+        /// The most that the engine takes.
+        most: u16,
+        /// It is the list of shares that is too long.
+        split: bool,
+    },
+    /// A value that the engine would ignore, or take for another.
+    #[error("{option} {value:?} is of no use to {}: it takes {takes}", .engine.name())]
+    Value {
+        /// Which engine.
+        engine: Engine,
+        /// The option.
+        option: &'static str,
+        /// Its value.
+        value: String,
+        /// What it takes.
+        takes: &'static str,
+    },
+    /// Ollama ignores a quantised cache without flash attention.
+    #[error("--kv-cache-type {0} needs flash attention: remove `--flash-attention {1}`, or the cache type")]
+    CacheWithoutFlash(String, String),
+}
+
+/// The most GPUs that llama-server uses, and the most shares that a tensor split may list.
+const LLAMA_GPUS: u16 = 16;
+const LLAMA_SPLIT: u16 = 15;
+
+/// How Ollama writes a switch. Its parser takes any other word for "on".
+const SWITCH: [(&str, bool); 4] = [("1", true), ("true", true), ("0", false), ("false", false)];
+
+/// Checks that an engine can start a model with these arguments on up to so many GPUs.
+///
+/// Of arguments that cannot be read, those count that the table knows: [`crate::check`] refuses the rest.
+pub fn check_model<S: AsRef<str>>(engine: Engine, args: &[S], most_gpus: u16) -> Result<(), Unfit> {
+    let said = engine.read(args).unwrap_or_else(|_| engine.recognise(args));
+    match engine {
+        Engine::LlamaServer => check_llama(&said, most_gpus),
+        Engine::Vllm => Ok(()),
+        Engine::Ollama => check_ollama(&said),
+    }
+}
+
+/// Whether arguments name the model that is to be loaded, where an engine takes that from its arguments.
+#[must_use]
+pub fn has_model<S: AsRef<str>>(engine: Engine, args: &[S]) -> bool {
+    engine != Engine::LlamaServer || engine.recognise(args).iter().any(names_model)
+}
+
+/// Options that name a model: where its file is, or a preset that downloads one.
+fn names_model(said: &Said<'_>) -> bool {
+    const SOURCES: [&str; 4] = ["--model", "--model-url", "--hf-repo", "--docker-repo"];
+    let name = said.canonical();
+    let is_preset = name.ends_with("-default") || name.starts_with("--fim-");
+    SOURCES.contains(&name) || (is_preset && name != "--spec-default")
+}
+
+fn check_llama(said: &[Said<'_>], count: u16) -> Result<(), Unfit> {
+    if !said.iter().any(names_model) {
+        return Err(Unfit::NoModel);
+    }
+    let split = said.iter().any(|said| said.canonical() == "--tensor-split");
+    let most = if split { LLAMA_SPLIT } else { LLAMA_GPUS };
+    if count > most { Err(Unfit::TooManyGpus { count, most, split }) } else { Ok(()) }
+}
+
+fn check_ollama(said: &[Said<'_>]) -> Result<(), Unfit> {
+    let last = |option: &str| said.iter().rev().find(|said| said.canonical() == option).and_then(Said::value);
+    let wrong =
+        |option, value: &str, takes| Unfit::Value { engine: Engine::Ollama, option, value: value.to_owned(), takes };
+    for context in said.iter().filter(|said| said.canonical() == "--num-ctx").filter_map(Said::value) {
+        if !context.parse::<u64>().is_ok_and(|tokens| tokens > 0) {
+            return Err(wrong("--num-ctx", context, "a number of tokens above 0"));
+        }
+    }
+    let cache = last("--kv-cache-type");
+    if let Some(cache) = cache.filter(|cache| !["f16", "q8_0", "q4_0"].contains(cache)) {
+        return Err(wrong("--kv-cache-type", cache, "f16, q8_0 or q4_0"));
+    }
+    let Some(flash) = last("--flash-attention") else { return Ok(()) };
+    let Some((_, is_on)) = SWITCH.into_iter().find(|(word, _)| *word == flash) else {
+        return Err(wrong("--flash-attention", flash, "1 or 0"));
+    };
+    match cache.filter(|cache| !is_on && *cache != "f16") {
+        Some(cache) => Err(Unfit::CacheWithoutFlash(cache.to_owned(), flash.to_owned())),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,186 @@
+//! Reading arguments as an engine reads them.
+
+use crate::argparse;
+use crate::table::{self, Known, Takes};
+use crate::{Engine, Meaning};
+
+/// One option with its values, as somebody wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said<'a> {
+    /// The word that names it.
+    pub word: &'a str,
+    /// Its name in full. A switch that is turned off has `--no-` in front.
+    pub name: String,
+    /// The row of the table, if there is one.
+    pub known: Option<Known>,
+    /// Its values.
+    pub values: Vec<&'a str>,
+    /// Only a part of a JSON value is stated, as in `--speculative-config.model`.
+    pub is_part: bool,
+}
+
+impl Said<'_> {
+    /// The option's name in the table, or its own name where it is not in it.
+    #[must_use]
+    pub fn canonical(&self) -> &str {
+        self.known.map_or(self.name.as_str(), |known| known.name())
+    }
+
+    /// What it means, where the table says.
+    #[must_use]
+    pub fn means(&self) -> Option<Meaning> {
+        self.known.map(|known| known.means)
+    }
+
+    /// The only value, if there is one.
+    #[must_use]
+    pub fn value(&self) -> Option<&str> {
+        self.values.first().copied()
+    }
+}
+
+/// Why an engine could not read arguments, or would read them otherwise than they look.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Misread {
+    /// A word that belongs to no option.
+    #[error("{0:?} belongs to no option: write the option before it")]
+    Stray(String),
+    /// An option without its value.
+    #[error("{0} wants a value: write it behind the option")]
+    NoValue(String),
+    /// A value where none is taken.
+    #[error("{0} takes no value: remove what follows the `=`")]
+    NeedlessValue(String),
+    /// `--option=value`, where the engine does not take that.
+    #[error("the engine does not take {option}={value}: write {option} and {value} as two arguments")]
+    Joined {
+        /// The option.
+        option: String,
+        /// Its value.
+        value: String,
+    },
+    /// Short for more than one option.
+    #[error("{word} may stand for {first} or {second}: write the option in full")]
+    Ambiguous {
+        /// What was written.
+        word: String,
+        /// One option that begins so.
+        first: String,
+        /// Another one.
+        second: String,
+    },
+}
+
+/// A word that names an option, in full, with the value that is joined to it.
+pub(crate) struct Spelled<'a> {
+    pub(crate) name: String,
+    pub(crate) joined: Option<&'a str>,
+    pub(crate) known: Option<Known>,
+    pub(crate) is_part: bool,
+}
+
+pub(crate) fn read<S: AsRef<str>>(engine: Engine, args: &[S]) -> Result<Vec<Said<'_>>, Misread> {
+    let words: Vec<&str> = args.iter().map(AsRef::as_ref).collect();
+    let mut said = Vec::new();
+    let mut at = 0;
+    while let Some(&word) = words.get(at) {
+        at += 1;
+        if !is_option(word) {
+            return Err(Misread::Stray(word.to_owned()));
+        }
+        let next = words.get(at).copied();
+        let spelled = match engine {
+            Engine::LlamaServer => exact(engine, word)?,
+            Engine::Vllm => argparse::spelled(word, next)?,
+            Engine::Ollama => own_word(engine, word),
+        };
+        let values = values(engine, &spelled, word, words.get(at..).unwrap_or_default())?;
+        if spelled.joined.is_none() {
+            at += values.len();
+        }
+        said.push(Said { word, name: spelled.name, known: spelled.known, values, is_part: spelled.is_part });
+    }
+    Ok(said)
+}
+
+/// llama-server takes exact names, with underscores for hyphens in long ones, and no `--option=value`.
+fn exact<'a>(engine: Engine, word: &'a str) -> Result<Spelled<'a>, Misread> {
+    let name = if word.starts_with("--") { word.replace('_', "-") } else { word.to_owned() };
+    let known = table::named(engine, &name);
+    if known.is_none()
+        && let Some((option, value)) = word.split_once('=')
+    {
+        return Err(Misread::Joined { option: option.to_owned(), value: value.to_owned() });
+    }
+    Ok(Spelled { name, joined: None, known, is_part: false })
+}
+
+/// The agent itself reads the words that stand for variables: `--name value` and `--name=value`.
+fn own_word<'a>(engine: Engine, word: &'a str) -> Spelled<'a> {
+    let (name, joined) = split(word);
+    Spelled { name: name.to_owned(), joined, known: table::named(engine, name), is_part: false }
+}
+
+fn split(word: &str) -> (&str, Option<&str>) {
+    match word.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (word, None),
+    }
+}
+
+/// The values of an option: what is joined to it, or the words that follow.
+fn values<'a>(engine: Engine, spelled: &Spelled<'a>, word: &str, rest: &[&'a str]) -> Result<Vec<&'a str>, Misread> {
+    let no_value = || Misread::NoValue(word.to_owned());
+    let is_value = |next: &&str| match engine {
+        // llama-server takes whatever comes next. Another option there is a mistake that it would not notice.
+        Engine::LlamaServer => table::named(engine, next).is_none(),
+        Engine::Vllm | Engine::Ollama => !is_option(next),
+    };
+    let count = match spelled.known.map(|known| known.takes) {
+        _ if spelled.is_part => Takes::One,
+        // A word behind an option that nobody knows counts as its value, unless it looks like an option.
+        None => Takes::Maybe,
+        Some(takes) => takes,
+    };
+    if let Some(joined) = spelled.joined {
+        let is_needless = matches!(count, Takes::Nothing | Takes::Switch);
+        return if is_needless { Err(Misread::NeedlessValue(word.to_owned())) } else { Ok(vec![joined]) };
+    }
+    let is_value_of_unknown = |next: &&str| !is_option(next);
+    let following = |most: usize| {
+        let known = spelled.known.is_some() || spelled.is_part;
+        let fits = |next: &&str| if known { is_value(next) } else { is_value_of_unknown(next) };
+        rest.iter().take(most).copied().take_while(|next| fits(next)).collect::<Vec<_>>()
+    };
+    match count {
+        Takes::Nothing | Takes::Switch => Ok(Vec::new()),
+        Takes::Maybe => Ok(following(1)),
+        Takes::One => Some(following(1)).filter(|found| found.len() == 1).ok_or_else(no_value),
+        Takes::Two => Some(following(2)).filter(|found| found.len() == 2).ok_or_else(no_value),
+        Takes::Several => Some(following(usize::MAX)).filter(|found| !found.is_empty()).ok_or_else(no_value),
+    }
+}
+
+/// Whether a word names an option. A negative number does not.
+pub(crate) fn is_option(word: &str) -> bool {
+    word.len() > 1 && word.starts_with('-') && word.parse::<f64>().is_err()
+}
+
+/// What the table knows of these arguments, in any spelling.
+pub(crate) fn recognise<S: AsRef<str>>(engine: Engine, args: &[S]) -> Vec<Said<'_>> {
+    let mut said = Vec::new();
+    let mut words = args.iter().map(AsRef::as_ref).peekable();
+    while let Some(word) = words.next() {
+        let (spelled, joined) = split(word);
+        let (key, is_part) = spelled.split_once('.').map_or((spelled, false), |(key, _)| (key, true));
+        let name = if key.starts_with("--") { key.replace('_', "-") } else { key.to_owned() };
+        let Some(known) = table::named(engine, &name) else { continue };
+        let mut values: Vec<&str> = joined.into_iter().collect();
+        let takes_more = !matches!(known.takes, Takes::Nothing | Takes::Switch) || is_part;
+        if joined.is_none() && takes_more {
+            values.extend(words.next_if(|next| !is_option(next)));
+        }
+        said.push(Said { word, name, known: Some(known), values, is_part });
+    }
+    said
+}

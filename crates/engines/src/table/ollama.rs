@@ -1,0 +1,13 @@
+//! The words by which a model states what `ollama serve` is told through its environment.
+//!
+//! The program itself takes no options. These are Berth's words, and the agent's template turns each into a variable.
+
+use super::Group;
+use super::Meaning::Memory;
+use super::Takes::One;
+
+pub(super) const OPTIONS: &[Group] = &[Group {
+    means: Memory,
+    takes: One,
+    rows: &["--num-ctx --context-length", "--kv-cache-type", "--flash-attention"],
+}];

@@ -1,0 +1,194 @@
+//! How an agent becomes part of a fleet and stays in it: it exchanges a join token for a token of its own, keeps that in
+//! its data directory, and rotates it before it expires.
+//!
+//! Whatever the server hands out is on the disk before it is used. A crash in between costs nothing: the server accepts
+//! the old secret until the new one was used, and answers a join that is asked for again with the same key.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use berth_client::{Client, ClientError};
+use berth_domain::{RunnerId, Timestamp};
+use berth_wire::{JoinKey, JoinRequest, NewToken, Time};
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+
+use crate::record::{self, RecordError};
+
+/// The name of the file below the agent's data directory.
+pub const FILE: &str = "membership.json";
+/// How long to wait before a rotation that failed is tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(60);
+/// The longest sleep at a time: a clock that was set is noticed then.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60 * 60);
+
+/// Why an agent is not part of the fleet.
+#[derive(Debug, thiserror::Error)]
+pub enum MembershipError {
+    /// The file cannot be read or written.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The file is of no use.
+    #[error("{}: {why}: remove it and join again", path.display())]
+    Damaged {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// The agent joined as another runner.
+    #[error(
+        "{} belongs to runner {joined}, and this agent is runner {configured}: give it another data directory, or \
+         remove the file and join again",
+        path.display()
+    )]
+    OtherRunner {
+        /// The file.
+        path: PathBuf,
+        /// Who joined.
+        joined: RunnerId,
+        /// Who the agent is now.
+        configured: RunnerId,
+    },
+    /// The server does not let it join.
+    #[error("the server does not let runner {runner} join: {source}")]
+    Refused {
+        /// Who asks.
+        runner: RunnerId,
+        /// Why not.
+        source: ClientError,
+    },
+    /// No randomness.
+    #[error("the operating system gives no random bytes: {0}")]
+    Random(getrandom::Error),
+}
+
+/// What the file says.
+#[derive(Clone, Serialize, Deserialize)]
+struct Stored {
+    runner_id: RunnerId,
+    /// The key under which the agent joined, or is about to.
+    join_key: JoinKey,
+    token: Option<StoredToken>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct StoredToken {
+    secret: String,
+    created: Time,
+    expires: Option<Time>,
+}
+
+impl From<NewToken> for StoredToken {
+    fn from(new: NewToken) -> Self {
+        Self { secret: new.token, created: new.about.created, expires: new.about.expires }
+    }
+}
+
+impl StoredToken {
+    /// When it is time for another secret: after half of its life.
+    fn renew_at(&self) -> Option<Timestamp> {
+        let (created, expires) = (self.created.0.millis(), self.expires?.0.millis());
+        Some(Timestamp::from_millis(created + expires.saturating_sub(created) / 2))
+    }
+}
+
+/// An agent's place in the fleet.
+pub struct Membership {
+    path: PathBuf,
+    stored: Stored,
+}
+
+impl std::fmt::Debug for Membership {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Membership").field("runner", &self.stored.runner_id).finish_non_exhaustive()
+    }
+}
+
+impl Membership {
+    /// Reads the membership of a data directory: none, if the agent that has it never joined.
+    pub fn load(data_dir: &Path, runner: &RunnerId) -> Result<Option<Self>, MembershipError> {
+        let path = data_dir.join(FILE);
+        let damaged = |why: String| MembershipError::Damaged { path: path.clone(), why };
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(damaged(error.to_string())),
+        };
+        let stored: Stored = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+        if stored.runner_id != *runner {
+            let (joined, configured) = (stored.runner_id, runner.clone());
+            return Err(MembershipError::OtherRunner { path, joined, configured });
+        }
+        Ok(Some(Self { path, stored }))
+    }
+
+    /// Exchanges a join token, with which `client` asks, for a token of this runner's own.
+    pub async fn join(data_dir: &Path, runner: &RunnerId, client: &Client) -> Result<Self, MembershipError> {
+        record::make_data_directory(data_dir)?;
+        let mut membership = match Self::load(data_dir, runner)? {
+            Some(begun) => begun,
+            None => {
+                let stored = Stored { runner_id: runner.clone(), join_key: random_key()?, token: None };
+                Self { path: data_dir.join(FILE), stored }
+            }
+        };
+        // The key is on the disk before it is shown: an agent that dies before it has the answer asks again with it.
+        record::write(&membership.path, &membership.stored)?;
+        let request = JoinRequest { runner_id: runner.clone(), key: membership.stored.join_key.clone() };
+        let joined = client.join(&request).await;
+        let joined = joined.map_err(|source| MembershipError::Refused { runner: runner.clone(), source })?;
+        membership.take(joined)?;
+        Ok(membership)
+    }
+
+    /// The agent's own token, if the join came to its end.
+    #[must_use]
+    pub fn token(&self) -> Option<SecretString> {
+        self.stored.token.as_ref().map(|token| SecretString::from(token.secret.clone()))
+    }
+
+    fn take(&mut self, new: NewToken) -> Result<(), RecordError> {
+        self.stored.token = Some(new.into());
+        record::write(&self.path, &self.stored)
+    }
+
+    /// Rotates the token whenever half of its life is over. Returns never, or at once if the token does not expire.
+    pub async fn keep_fresh(mut self, client: Client) {
+        while let Some(at) = self.stored.token.as_ref().and_then(StoredToken::renew_at) {
+            let wait = Duration::from_millis(at.since(now()).millis());
+            if !wait.is_zero() {
+                tokio::time::sleep(wait.min(LONGEST_SLEEP)).await;
+                continue;
+            }
+            match self.rotate(&client).await {
+                Ok(()) => tracing::info!("the agent's token was rotated"),
+                Err(why) => {
+                    tracing::warn!(why, "the agent's token could not be rotated; it is tried again in a minute");
+                    tokio::time::sleep(TRY_AGAIN).await;
+                }
+            }
+        }
+    }
+
+    async fn rotate(&mut self, client: &Client) -> Result<(), String> {
+        let new = client.rotate_own_token(&self.stored.runner_id).await.map_err(|error| error.to_string())?;
+        let secret = SecretString::from(new.token.clone());
+        self.take(new).map_err(|error| error.to_string())?;
+        client.set_token(&secret).map_err(|error| error.to_string())
+    }
+}
+
+fn random_key() -> Result<JoinKey, MembershipError> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(MembershipError::Random)?;
+    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    JoinKey::try_from(text).map_err(|_| MembershipError::Random(getrandom::Error::UNEXPECTED))
+}
+
+fn now() -> Timestamp {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
