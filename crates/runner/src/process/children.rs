@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rustix::process::{WaitId, WaitIdOptions, getsid, waitid};
+use rustix::process::{WaitId, WaitIdOptions, waitid};
 
 use super::signal;
 use super::table::ProcessTable;
@@ -37,7 +37,9 @@ pub(super) fn unwatch(pid: u32) {
 /// Waits for the dead that came back to the agent and that nobody else has waited for. Says how many there were.
 pub(super) fn reap(table: &ProcessTable, now: Instant) -> usize {
     let own = std::process::id();
-    let own_session = getsid(None).map_or(0, |session| session.as_raw_nonzero().get().unsigned_abs());
+    // The table and not `getsid`: a session that was begun outside this pid namespace (a container's first process, `unshare
+    // --pid`) has the number 0 here, which the system call's wrapper takes for impossible.
+    let own_session = table.get(own).map_or(0, |row| row.session);
     let mut children = CHILDREN.lock();
     let Children { watched, unclaimed } = &mut *children;
     let dead = table.rows().filter(|row| row.parent == own && row.is_dead() && !watched.contains(&row.pid));

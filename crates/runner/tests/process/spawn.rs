@@ -10,7 +10,7 @@ use berth_runner::process::{
     Adoption, Carrier, Death, Exit, ExitFile, ExitNote, Liveness, OnAgentExit, Process, ProcessId, ProcessTable,
     SpawnError, SpawnOptions, Spawner, carriers, classify, is_legible, marked,
 };
-use berth_runner::runtime::{Launch, RuntimeConfig};
+use berth_runner::runtime::{Launch, RuntimeConfig, UserId};
 
 /// The list that the kernel shows of a process: its arguments or its environment, as it was started.
 fn list(pid: u32, file: &str) -> Vec<String> {
@@ -148,6 +148,24 @@ fn orphans_that_came_back_to_the_agent_are_waited_for() {
         agent.spawner.reap(&table);
         table.get(child).is_none()
     });
+}
+
+/// In a container, or below `unshare --pid`, the session of the agent was begun outside its pid namespace and has the
+/// number 0 inside. The same test runs there again, since this machine's root may make such a namespace.
+#[test]
+fn orphans_are_waited_for_where_the_session_began_outside_the_pid_namespace() {
+    if !UserId::own().is_root() {
+        eprintln!("left out: only root may make a pid namespace");
+        return;
+    }
+    let output = Command::new("unshare")
+        .args(["--pid", "--fork", "--mount-proc", "--kill-child"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "spawn::orphans_that_came_back_to_the_agent_are_waited_for", "--nocapture"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
 #[test]
