@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
-use axum::http::StatusCode;
 use berth_core::{Answer, Command, Refusal};
 use berth_domain::{ClusterId, DesiredSlot, DeviceUuid, HistoryPoint, Incarnation, LogTail, ObeyedAnswer, RunnerId};
 use berth_wire as wire;
-use berth_wire::{DesiredQuery, ReportRequest};
+use berth_wire::{DesiredQuery, ProblemCode, ReportRequest};
 use tokio::time::Instant;
 
 use super::App;
@@ -85,7 +84,7 @@ fn check_protocol(runner: &RunnerId, report: &[u8]) -> Result<(), Failure> {
          upgrade {older}. Nothing is started or stopped there until then",
         env!("CARGO_PKG_VERSION")
     );
-    Err(Failure::new(StatusCode::CONFLICT, "protocol_mismatch", detail))
+    Err(Failure::new(ProblemCode::ProtocolMismatch, detail))
 }
 
 /// Checks the code of the newest answer that an agent says it obeyed. An agent of another cluster has other codes.

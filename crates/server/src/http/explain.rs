@@ -8,6 +8,7 @@ use berth_core::view::WorkloadView;
 use berth_core::{Outcome, Report};
 use berth_domain::{WorkloadId, WorkloadState};
 use berth_wire as wire;
+use berth_wire::ProblemCode;
 use uuid::Uuid;
 
 use super::App;
@@ -37,7 +38,7 @@ pub(super) async fn explain(
     app.visible_workload(&caller, id)?;
     let at = clock::now();
     let judged = app.writer.read(move |state| Some((state.workload(id)?, Judged::of(state, id, at)))).await?;
-    let (view, judged) = judged.ok_or_else(|| Failure::unknown("workload", id))?;
+    let (view, judged) = judged.ok_or_else(|| Failure::unknown(ProblemCode::UnknownWorkload, id))?;
     let slot = view.slot.and_then(|slot| app.views.slot(slot));
     let now = present::now(&view, slot.as_deref(), &judged);
     let decisions = app.views.history.list(&Wanted { workload: Some(id), ..Wanted::default() });
