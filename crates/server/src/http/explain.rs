@@ -18,7 +18,7 @@ use super::workloads::add_last_lines;
 use crate::clock;
 use crate::present::{self, Judged};
 use crate::trust::Caller;
-use crate::views::history::{Decided, Wanted};
+use crate::views::history::{RecordedDecision, Wanted};
 
 /// Why a workload is where it is
 ///
@@ -54,7 +54,11 @@ pub(super) async fn explain(
 
 /// What holds now: for one that waits, what is judged now; for one that has a slot, the decision that gave it this slot.
 /// Nothing, for one that has ended. A decision of before, of waiting or of another slot, is history.
-fn holds_now<'a>(view: &WorkloadView, judged: Option<&'a Report>, decisions: &'a [Arc<Decided>]) -> Option<&'a Report> {
+fn holds_now<'a>(
+    view: &WorkloadView,
+    judged: Option<&'a Report>,
+    decisions: &'a [Arc<RecordedDecision>],
+) -> Option<&'a Report> {
     let gave_its_slot =
         |report: &&Report| report.slot == view.slot && matches!(report.outcome, Outcome::Placed | Outcome::Reused);
     match view.state {

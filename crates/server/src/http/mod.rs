@@ -108,8 +108,8 @@ pub struct Tools {
 
 impl App {
     /// Carries out a command; a refusal becomes a problem.
-    async fn carry_out(&self, command: Command) -> Result<Answer, Failure> {
-        Ok(self.writer.carry_out(command).await??)
+    async fn execute(&self, command: Command) -> Result<Answer, Failure> {
+        Ok(self.writer.execute(command).await??)
     }
 
     /// Makes sure that what is read next about runners, devices, hosts and models is no older than this request. A

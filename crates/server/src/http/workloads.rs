@@ -19,7 +19,7 @@ use crate::clock;
 use crate::present;
 use crate::trust::Caller;
 use crate::views::WorkloadRow;
-use crate::writer::Moment;
+use crate::writer::Committed;
 
 const KEY_HEADER: &str = "idempotency-key";
 
@@ -47,11 +47,11 @@ pub(super) async fn submit(
     let model = submission.model.clone();
     let command = Command::Submit { workload: WorkloadId::new(Uuid::now_v7()), submission, limits };
     // Where it was just published it is at hand.
-    let look = |Moment { views, .. }: Moment<'_>, answer: Result<Answer, Refusal>| {
+    let look = |Committed { views, .. }: Committed<'_>, answer: Result<Answer, Refusal>| {
         let Answer::Submitted { workload, repeated } = answer? else { return Ok(None) };
         Ok(Some((workload, repeated, views.workload(workload).map(|row| views.with_slot(row)))))
     };
-    let answer = app.writer.carry_out_and_read(command, look).await?.map_err(refuse_submission);
+    let answer = app.writer.execute_and_read(command, look).await?.map_err(refuse_submission);
     app.record_if_admin(&caller, "submit", &model, &answer);
     let Some((workload, repeated, mut seen)) = answer? else {
         return Err(Failure::new(ProblemCode::Internal, "no workload came of it"));
@@ -286,7 +286,7 @@ async fn change(
     command: Command,
 ) -> Result<Json<wire::Workload>, Failure> {
     app.visible_workload(caller, workload)?;
-    app.carry_out(command).await?;
+    app.execute(command).await?;
     let row = app.views.workload(workload).ok_or_else(|| Failure::unknown(ProblemCode::UnknownWorkload, workload))?;
     Ok(Json(shown(app, &row)))
 }
