@@ -32,6 +32,7 @@ mod apply;
 mod changes;
 mod command;
 mod decide;
+mod desired;
 mod event;
 mod explain;
 mod index;
