@@ -57,7 +57,7 @@ pub use apply::{apply, replay};
 pub use changes::{FleetChanges, SlotRef, WorkChanges};
 pub use command::{Answer, Command, Refusal};
 pub use decide::{Decision, decide};
-pub use event::{Event, PlacedClaim, PlacedSlot, ReservedFor, ReservedPlace, RunnerTraits, Seat};
+pub use event::{Attachment, Event, PlacedClaim, PlacedSlot, ReservedFor, ReservedPlace, RunnerTraits};
 pub use explain::{ClaimRow, CountTried, CountVerdict, DeviceRow, Eviction, Help, Outcome, Report, Verdict};
 pub use lack::{Lack, Offers, PinnedElsewhere, TooSmall};
 pub use ledger::{Ask, Balance, Claim, Ledger, Phase, Quantity, Shortfall};

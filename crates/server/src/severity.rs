@@ -76,7 +76,7 @@ pub(crate) fn of_event(happened: &PublishedEvent) -> Level {
         | Event::StrayReleased { .. }
         | Event::PromiseKept { .. }
         | Event::PromiseWithdrawn { .. } => Level::INFO,
-        Event::SlotPlaced(_) | Event::SlotGranted { .. } | Event::SlotSeen { .. } | Event::SlotRipened { .. } => {
+        Event::SlotPlaced(_) | Event::SlotGranted { .. } | Event::SlotSeen { .. } | Event::SlotPassedMinRun { .. } => {
             Level::DEBUG
         }
         Event::WorkloadRequeued { cause, .. } if cause.is_failure() => Level::WARN,

@@ -5,7 +5,7 @@ use berth_domain::{Bytes, DeviceUuid, GpuName, MachineId, Millicores, Priority, 
 use super::sorted;
 use crate::ledger::{Balance, Phase};
 use crate::reason::Closed;
-use crate::state::{Device, Runner, SeatRow, State, offered};
+use crate::state::{AttachmentRow, Device, Runner, State, offered};
 
 /// A claim of a device's ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -79,7 +79,7 @@ impl State {
     #[must_use]
     pub fn runner_of_device(&self, uuid: &DeviceUuid) -> Option<RunnerId> {
         let (_, device) = self.devices.find(uuid)?;
-        device.seats.first().and_then(|row| self.runners.get(row.runner)).map(|runner| runner.id.clone())
+        device.attachments.first().and_then(|row| self.runners.get(row.runner)).map(|runner| runner.id.clone())
     }
 
     /// Returns the numbers of a device if it is overcommitted.
@@ -107,10 +107,10 @@ impl State {
 
     /// Says why a device takes nothing new, the state of its runners included.
     pub(crate) fn why_closed(&self, device: &Device) -> Option<Closed> {
-        let is_open = |row: &SeatRow| self.runners.get(row.runner).is_some_and(Runner::is_open);
+        let is_open = |row: &AttachmentRow| self.runners.get(row.runner).is_some_and(Runner::is_open);
         match device.closed() {
             Some(why) if !why.keeps_its_offer() => Some(why),
-            _ if !device.seats.iter().any(is_open) => Some(Closed::RunnerClosed),
+            _ if !device.attachments.iter().any(is_open) => Some(Closed::RunnerClosed),
             closed => closed,
         }
     }
@@ -121,7 +121,7 @@ impl State {
     }
 
     pub(crate) fn device_view(&self, device: &Device) -> DeviceView {
-        let runner = |row: &SeatRow| Some((self.runners.get(row.runner)?.id.clone(), row.seat.index));
+        let runner = |row: &AttachmentRow| Some((self.runners.get(row.runner)?.id.clone(), row.attachment.index));
         let claim = |claim: &crate::ledger::Claim<Bytes>| {
             Some(ClaimView { slot: self.slots.get(claim.slot)?.id, phase: claim.phase, bytes: claim.amount })
         };
@@ -129,12 +129,12 @@ impl State {
             uuid: device.uuid.clone(),
             name: device.name.clone(),
             parent: device.parent.clone(),
-            runners: device.seats.iter().filter_map(runner).collect(),
+            runners: device.attachments.iter().filter_map(runner).collect(),
             replicas: device.replicas(),
             sizes_differ: device
-                .seats
+                .attachments
                 .iter()
-                .any(|row| row.seat.sizes_differ || row.seat.capacity != device.ledger.capacity()),
+                .any(|row| row.attachment.sizes_differ || row.attachment.capacity != device.ledger.capacity()),
             balance: device.balance(),
             closed: device.closed(),
             reserved_for: device.reserved_for.and_then(|owner| self.reservation_of(owner)).map(|row| row.priority),

@@ -94,7 +94,7 @@ impl State {
             concurrency: slot.spec.as_ref().map_or(0, |spec| spec.concurrency),
             created: slot.created,
             idle_since: slot.idle_since,
-            past_min_run: slot.ripe,
+            past_min_run: slot.is_past_min_run,
             stop_reason: slot.stop_reason,
             failure: slot.failure,
             stalled: slot.stalled,

@@ -144,7 +144,7 @@ fn tell_slot(event: &Event, subject: &Subject) -> Option<Told> {
                 about(slot, format!("was seen to use {bytes} of {uuid}, above its claim, and is charged for it{over}"));
             Told { device: Some(uuid.clone()), ..told }
         }
-        Event::SlotRipened { slot } => about(slot, "has run long enough to be evicted".into()),
+        Event::SlotPassedMinRun { slot } => about(slot, "has run long enough to be evicted".into()),
         Event::PromiseKept { slot, .. } => about(slot, "has the memory that it was promised".into()),
         Event::PromiseWithdrawn { slot } => about(slot, "lost the promise of its memory".into()),
         Event::StrayFound { runner, slot, claims, .. } => {
