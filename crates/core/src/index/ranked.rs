@@ -495,7 +495,7 @@ mod tests {
     }
 
     /// Few distinct values, so that scores tie often.
-    fn headroom() -> impl Strategy<Value = Room> {
+    fn room() -> impl Strategy<Value = Room> {
         (0..20u64, 0..9u64).prop_map(|(cpus, gpus)| Room::of(cpus, gpus))
     }
 
