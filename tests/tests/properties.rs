@@ -21,7 +21,7 @@ proptest! {
     #![proptest_config(config(400))]
 
     #[test]
-    fn everything_stays_true(world in worlds(), acts in acts(120)) {
+    fn every_invariant_holds_after_every_step_of_a_random_history(world in worlds(), acts in acts(120)) {
         if let Err(broken) = play(&world, &acts) {
             prop_assert!(false, "{broken}");
         }

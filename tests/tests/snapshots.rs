@@ -188,7 +188,7 @@ proptest! {
     }
 
     #[test]
-    fn who_hears_of_changes_knows_everything(world in worlds(), acts in acts(80)) {
+    fn a_copy_that_follows_the_reported_changes_equals_the_state(world in worlds(), acts in acts(80)) {
         if let Err(text) = check_changes(&world, &acts) {
             prop_assert!(false, "{text}");
         }

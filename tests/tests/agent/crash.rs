@@ -80,7 +80,7 @@ impl Stage {
 }
 
 #[test]
-fn n3_an_agent_killed_while_a_slot_starts_or_is_ready() {
+fn n3_an_agent_killed_while_a_slot_starts_or_is_ready_adopts_it() {
     let mut stage = Stage::set();
     for life in ["starting", "ready"] {
         let lease = stage.fleet.lease("chat");
@@ -94,7 +94,7 @@ fn n3_an_agent_killed_while_a_slot_starts_or_is_ready() {
 }
 
 #[test]
-fn n3_an_agent_killed_while_a_slot_ends() {
+fn n3_an_agent_killed_while_a_slot_ends_proves_the_end_after_its_restart() {
     let mut stage = Stage::set();
     for life in ["ending", "tree_gone", "gone"] {
         let lease = stage.fleet.lease("chat");
@@ -157,7 +157,7 @@ fn n3_an_agent_that_died_before_it_could_start_starts_it_or_says_that_it_did_not
 }
 
 #[test]
-fn n3_an_agent_killed_at_any_moment_of_a_start() {
+fn n3_an_agent_killed_at_any_moment_of_a_start_starts_nothing_twice() {
     let mut stage = Stage::set();
     for moment in 0..16 {
         let lease = stage.fleet.lease("chat");
@@ -171,7 +171,7 @@ fn n3_an_agent_killed_at_any_moment_of_a_start() {
 }
 
 #[test]
-fn n3_an_agent_killed_at_any_moment_of_a_stop() {
+fn n3_an_agent_killed_at_any_moment_of_a_stop_frees_memory_on_proof() {
     let mut stage = Stage::set();
     for moment in 0..10 {
         let lease = stage.fleet.lease("chat");
@@ -186,7 +186,7 @@ fn n3_an_agent_killed_at_any_moment_of_a_stop() {
 }
 
 #[test]
-fn n3_an_agent_that_is_killed_again_and_again_comes_to_its_end() {
+fn n3_an_agent_that_is_killed_again_and_again_still_starts_and_stops_a_slot_once() {
     let mut stage = Stage::set();
     let lease = stage.fleet.lease("chat");
     for moment in 0..8 {
@@ -205,7 +205,7 @@ fn n3_an_agent_that_is_killed_again_and_again_comes_to_its_end() {
 }
 
 #[test]
-fn s1_a_server_killed_at_any_moment_of_a_start_or_a_stop() {
+fn s1_a_server_killed_at_any_moment_of_a_start_or_a_stop_starts_nothing_twice() {
     let mut stage = Stage::set();
     for moment in 0..6 {
         let lease = stage.fleet.lease("chat");
@@ -225,7 +225,7 @@ fn s1_a_server_killed_at_any_moment_of_a_start_or_a_stop() {
 }
 
 #[test]
-fn s1_agent_and_server_killed_together() {
+fn s1_an_agent_and_a_server_killed_together_start_nothing_twice() {
     let mut stage = Stage::set();
     for moment in 0..5 {
         let lease = stage.fleet.lease("chat");

@@ -66,7 +66,7 @@ fn is_as_before(fleet: &Fleet, machine: &Machine, chat: &Running) {
 }
 
 #[test]
-fn n1_a_wire_that_is_cut_for_a_while_changes_nothing() {
+fn n1_a_short_partition_changes_nothing() {
     let abroad = Abroad::with(&["scheduler.suspect_after=1s", "scheduler.lost_after=1m"]);
     let (machine, agent, chat) = one_beyond(&abroad);
     let (fleet, alive) = (&abroad.fleet, machine.living());
@@ -88,7 +88,7 @@ fn n1_a_wire_that_is_cut_for_a_while_changes_nothing() {
 }
 
 #[test]
-fn n2_a_wire_that_is_cut_for_long_moves_leases_and_frees_nothing() {
+fn n2_a_long_partition_moves_leases_and_frees_nothing() {
     let abroad = Abroad::with(&["scheduler.suspect_after=500ms", "scheduler.lost_after=2s"]);
     let (machine, agent, chat) = one_beyond(&abroad);
     let (fleet, alive) = (&abroad.fleet, machine.living());
@@ -113,7 +113,7 @@ fn n2_a_wire_that_is_cut_for_long_moves_leases_and_frees_nothing() {
 }
 
 #[test]
-fn n1_an_agent_that_hears_and_is_not_heard() {
+fn n1_an_agent_whose_reports_do_not_arrive_keeps_its_slots() {
     let abroad = Abroad::with(&["scheduler.suspect_after=1s", "scheduler.lost_after=1m"]);
     let (machine, agent, chat) = one_beyond(&abroad);
     let (fleet, alive) = (&abroad.fleet, machine.living());
@@ -130,7 +130,7 @@ fn n1_an_agent_that_hears_and_is_not_heard() {
 }
 
 #[test]
-fn n8_an_agent_that_is_heard_and_does_not_hear() {
+fn n8_slots_decided_while_answers_do_not_arrive_are_started_once_afterwards() {
     let abroad = Abroad::with(&["scheduler.suspect_after=10s", "scheduler.lost_after=1m"]);
     let (machine, agent, chat) = one_beyond(&abroad);
     let fleet = &abroad.fleet;
@@ -153,7 +153,7 @@ fn n8_an_agent_that_is_heard_and_does_not_hear() {
 }
 
 #[test]
-fn r5_a_stop_that_is_proven_behind_a_cut_is_heard_of_once_it_is_mended() {
+fn r5_proof_of_a_stop_during_a_partition_arrives_after_it() {
     let abroad = Abroad::with(&["scheduler.suspect_after=10s", "scheduler.lost_after=1m"]);
     let machine = Machine::new(&[80]);
     let agent = abroad.agent(&machine, true);

@@ -159,7 +159,7 @@ fn a_slot_without_its_secret_is_not_started_and_says_which_file_is_missing() {
 }
 
 #[test]
-fn a_secret_file_that_everybody_can_read_is_warned_about() {
+fn a_secret_file_that_is_world_readable_is_warned_about() {
     let fleet = Fleet::start();
     let machine = Machine::new(&[80]);
     let file = machine.directory().join("hf.token");

@@ -116,7 +116,7 @@ fn a_server_that_starts_on_a_damaged_log_says_so_and_does_not_hide_it() {
 }
 
 #[test]
-fn a_line_that_a_crash_tore_is_nobody_s() {
+fn a_line_that_a_crash_tore_does_not_break_the_chain() {
     let (mut server, file) = recorded(3);
     let mut text = std::fs::read_to_string(&file).unwrap();
     text.push_str("{\"seq\":4,\"prev\":\"00");
@@ -175,7 +175,7 @@ fn the_chain_goes_on_over_files_and_the_oldest_are_removed_by_rule() {
 }
 
 #[test]
-fn who_was_refused_is_on_record_but_cannot_fill_the_disk() {
+fn refused_requests_are_on_record_but_cannot_fill_the_disk() {
     let server = Server::with(&["audit.refused_per_minute=12"]);
     let open = server.api();
     let admin = open.with_token(&open.token("ops", "admin", None));

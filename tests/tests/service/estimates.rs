@@ -237,7 +237,7 @@ fn a_server_without_directories_says_which_setting_to_change() {
 }
 
 #[test]
-fn what_is_no_model_is_refused_by_its_field() {
+fn an_invalid_model_is_refused_with_the_name_of_its_field() {
     let (server, models) = server();
     let api = server.api();
     let text = models.path().join("notes.txt");

@@ -22,7 +22,7 @@ fn secret(server: &Server) -> String {
 }
 
 #[test]
-fn the_first_start_makes_an_admins_token_and_nobody_passes_without_one() {
+fn the_first_start_makes_an_admin_token_and_every_request_needs_one() {
     let mut server = Options::default().making_a_token().start();
     let open = server.api();
     for (method, path) in
@@ -63,7 +63,7 @@ fn the_command_line_of_the_same_user_needs_no_token_for_its_own_server() {
 }
 
 #[test]
-fn another_user_of_the_machine_is_nobody() {
+fn another_user_of_the_machine_is_not_authenticated() {
     if !is_root() {
         return;
     }

@@ -99,7 +99,7 @@ fn a_gateway_reaches_no_work_of_another_by_any_route() {
 }
 
 #[test]
-fn admins_and_viewers_see_everybodys_work_and_only_admins_end_it() {
+fn admins_and_viewers_see_all_work_and_only_admins_end_it() {
     let mut house = House::new(&[]);
     let own = house.gateway("own", json!({}));
     let id = own.lease("chat").is(201).id();

@@ -70,7 +70,7 @@ fn n3_a_job_that_ended_while_its_agent_was_dying_is_not_started_again() {
 }
 
 #[test]
-fn n3_a_job_whose_end_nobody_saw_has_failed_and_is_not_started_again() {
+fn n3_a_job_whose_end_was_not_observed_has_failed_and_is_not_started_again() {
     for is_noted in [false, true] {
         let server = Server::start();
         let (mut machine, slot, gate) = with_job(&server, Machine::new(&server), "0");
