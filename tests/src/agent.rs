@@ -1,4 +1,4 @@
-//! A small simulated agent: it follows what is desired, has accidents, and reports.
+//! A simulated agent of the random histories: it follows its desired state, fails in many ways, and reports.
 
 use std::collections::BTreeMap;
 
@@ -88,7 +88,7 @@ impl Agent {
         for slot in &desired {
             self.follow(slot);
         }
-        // What is gone is repeated until nobody asks for it any more.
+        // What is gone is repeated until nobody request for it any more.
         self.processes
             .retain(|id, process| process.lost || process.has_memory() || desired.iter().any(|slot| slot.id == *id));
     }

@@ -1,23 +1,23 @@
 //! Hostile commands between ordinary ones: nothing panics, what is refused changes nothing.
 
-use berth_tests::acts::{Act, acts};
-use berth_tests::hostile::{Blow, blows};
-use berth_tests::run::{Run, config};
+use berth_tests::hostile_command::{HostileCommand, hostile_commands};
+use berth_tests::system_under_test::{SystemUnderTest, config};
+use berth_tests::transition::{Transition, transitions};
 use berth_tests::world::{World, worlds};
 use proptest::prelude::*;
 
-fn fight(world: &World, acts: &[Act], blows: &[Blow]) -> Result<(), String> {
-    let mut run = Run::new(world).map_err(|broken| broken.to_string())?;
-    let (mut acts, mut blows) = (acts.iter(), blows.iter());
+fn play(world: &World, transitions: &[Transition], hostile: &[HostileCommand]) -> Result<(), String> {
+    let mut run = SystemUnderTest::new(world).map_err(|failed| failed.to_string())?;
+    let (mut transitions, mut hostile) = (transitions.iter(), hostile.iter());
     loop {
-        let next = (acts.next(), blows.next());
+        let next = (transitions.next(), hostile.next());
         let done = match next {
             (None, None) => return Ok(()),
-            (act, blow) => {
-                act.map_or(Ok(()), |act| run.act(act)).and_then(|()| blow.map_or(Ok(()), |blow| run.suffer(blow)))
-            }
+            (transition, command) => transition
+                .map_or(Ok(()), |transition| run.apply(transition))
+                .and_then(|()| command.map_or(Ok(()), |command| run.apply_hostile(command))),
         };
-        done.map_err(|broken| run.told(&broken))?;
+        done.map_err(|failed| run.describe(&failed))?;
     }
 }
 
@@ -27,10 +27,10 @@ proptest! {
     #[test]
     fn nothing_panics_and_refusals_change_nothing(
         world in worlds(),
-        acts in acts(40),
-        blows in prop::collection::vec(blows(), 1..60),
+        transitions in transitions(40),
+        hostile in prop::collection::vec(hostile_commands(), 1..60),
     ) {
-        if let Err(text) = fight(&world, &acts, &blows) {
+        if let Err(text) = play(&world, &transitions, &hostile) {
             prop_assert!(false, "{text}");
         }
     }

@@ -12,8 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::subprocess;
 use crate::server::Server;
+use crate::subprocess;
 
 /// Long enough for a busy machine; nothing waits that long if it works.
 const PATIENCE: Duration = Duration::from_secs(30);

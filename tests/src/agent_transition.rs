@@ -1,4 +1,4 @@
-//! What an agent does, and what befalls its machine, before it reports.
+//! Applies the transitions of one agent and of its machine.
 
 use berth_core::Command;
 use berth_domain::{
@@ -6,28 +6,28 @@ use berth_domain::{
     SlotEnd, SlotId,
 };
 
-use crate::acts::Deed;
 use crate::agent::{Agent, Process};
 use crate::names;
-use crate::run::{Outcome, Run};
+use crate::system_under_test::{AssertionResult, SystemUnderTest};
+use crate::transition::AgentTransition;
 use crate::world;
 
-impl Run {
-    pub(crate) fn deed(&mut self, number: usize, deed: &Deed) -> Outcome {
+impl SystemUnderTest {
+    pub(crate) fn apply_to_agent(&mut self, number: usize, transition: &AgentTransition) -> AssertionResult {
         let machine = self.agents[number].runner.machine;
         let agent = &mut self.agents[number];
         let gpus = self.machines[machine].gpus.len();
         let gpu = |n: &u8| (gpus > 0).then(|| usize::from(*n) % gpus.max(1));
         let running = |n: &u8| agent.running(*n);
         let change = |slot: Option<SlotId>, state: ReportedState| slot.map(|slot| (slot, state));
-        let changed = match deed {
-            Deed::Fail { slot } => change(running(slot), Agent::failure(*slot)),
-            Deed::HalfGone { slot } => {
+        let changed = match transition {
+            AgentTransition::Fail { slot } => change(running(slot), Agent::failure(*slot)),
+            AgentTransition::EndTreeOnly { slot } => {
                 let evidence = Evidence { tree_gone: true, driver_clear: false };
                 change(running(slot), ReportedState::Gone { why: SlotEnd::Asked, evidence })
             }
-            Deed::Exit { slot, code } => change(running(slot), ReportedState::Exited { code: *code }),
-            Deed::Vanish { slot } => {
+            AgentTransition::Exit { slot, code } => change(running(slot), ReportedState::Exited { code: *code }),
+            AgentTransition::ProveGone { slot } => {
                 let why = match slot % 4 {
                     0 => SlotEnd::Failed(FailureReason::OutOfMemory),
                     1 => SlotEnd::Failed(FailureReason::Crashed),
@@ -41,22 +41,24 @@ impl Run {
         if let Some((slot, state)) = changed {
             agent.put(slot, state);
         }
-        match deed {
-            Deed::Work => agent.work(&self.state),
-            Deed::Refuse => agent.refuse(&self.state),
-            Deed::Lose { slot } => {
+        match transition {
+            AgentTransition::FollowDesired => agent.work(&self.state),
+            AgentTransition::RefuseStarts => agent.refuse(&self.state),
+            AgentTransition::LoseRecord { slot } => {
                 let lost = agent.running(*slot);
                 lost.and_then(|slot| agent.processes.get_mut(&slot)).into_iter().for_each(|row| row.lost = true);
             }
-            Deed::Find => agent.processes.values_mut().for_each(|row| (row.lost, row.sought) = (false, false)),
-            Deed::Restart => (agent.incarnation, agent.sequence) = (None, 0),
-            Deed::Overuse { slot, mib } => {
+            AgentTransition::FindRecords => {
+                agent.processes.values_mut().for_each(|row| (row.lost, row.sought) = (false, false))
+            }
+            AgentTransition::Restart => (agent.incarnation, agent.sequence) = (None, 0),
+            AgentTransition::Overuse { slot, mib } => {
                 let slot = agent.running(*slot);
                 let process = slot.and_then(|slot| agent.processes.get_mut(&slot));
                 process.into_iter().for_each(|row| row.beyond = Bytes::mib(*mib));
             }
-            Deed::Blind => agent.blind = !agent.blind,
-            Deed::Stray { gpu: n, gib, foreign_cluster } => {
+            AgentTransition::ToggleAttribution => agent.blind = !agent.blind,
+            AgentTransition::Stray { gpu: n, gib, foreign_cluster } => {
                 agent.foreign_cluster = *foreign_cluster;
                 self.strays += 1;
                 let uuid = gpu(n).map(|n| self.machines[machine].gpus[n].uuid.clone());
@@ -71,9 +73,11 @@ impl Run {
                 };
                 agent.processes.insert(names::stray(self.strays), process);
             }
-            Deed::Reboot => self.reboot(machine),
-            Deed::Foreign { gpu: n, gib } => self.change_gpu(machine, gpu(n), |row| row.foreign = Bytes::gib(*gib)),
-            Deed::Health { gpu: n, health } => {
+            AgentTransition::Reboot => self.reboot(machine),
+            AgentTransition::Foreign { gpu: n, gib } => {
+                self.change_gpu(machine, gpu(n), |row| row.foreign = Bytes::gib(*gib))
+            }
+            AgentTransition::Health { gpu: n, health } => {
                 let health = match health {
                     0 => GpuHealth::Lost,
                     1 => GpuHealth::Stale,
@@ -82,22 +86,24 @@ impl Run {
                 };
                 self.change_gpu(machine, gpu(n), |row| row.health = health);
             }
-            Deed::Unplug { gpu: n } => self.change_gpu(machine, gpu(n), |row| row.listed = !row.listed),
-            Deed::Resize { gpu: n, gib } => self.change_gpu(machine, gpu(n), |row| row.total = Bytes::gib(*gib)),
+            AgentTransition::Unplug { gpu: n } => self.change_gpu(machine, gpu(n), |row| row.listed = !row.listed),
+            AgentTransition::Resize { gpu: n, gib } => {
+                self.change_gpu(machine, gpu(n), |row| row.total = Bytes::gib(*gib))
+            }
             _ => {}
         }
-        self.send_after(number, deed)
+        self.report_after(number, transition)
     }
 
-    fn send_after(&mut self, number: usize, deed: &Deed) -> Outcome {
-        match (deed, self.agents[number].last.clone()) {
-            (Deed::Repeat, Some(last)) => self.send(Command::Report(Box::new(last))).map(|_| ()),
-            (Deed::Ghost, Some(last)) => {
+    fn report_after(&mut self, number: usize, transition: &AgentTransition) -> AssertionResult {
+        match (transition, self.agents[number].last.clone()) {
+            (AgentTransition::RepeatReport, Some(last)) => self.send(Command::Report(Box::new(last))).map(|_| ()),
+            (AgentTransition::ReportAsOlderIncarnation, Some(last)) => {
                 let before = self.agents[number].incarnation.map_or(1, Incarnation::get).saturating_sub(1);
                 let ghost = RunnerReport { incarnation: Some(Incarnation::new(before)), slots: Vec::new(), ..last };
                 self.send(Command::Report(Box::new(ghost))).map(|_| ())
             }
-            (Deed::Stale { slot }, _) => {
+            (AgentTransition::ReportOlderGeneration { slot }, _) => {
                 let slot = self.agents[number].running(*slot);
                 let kept = self.agents[number].clone();
                 if let Some(process) = slot.and_then(|slot| self.agents[number].processes.get_mut(&slot)) {
@@ -119,7 +125,7 @@ impl Run {
         }
     }
 
-    /// A machine starts again: no process is left, and every agent registers anew.
+    /// Reboots a machine: none of its processes is left, and each of its agents registers anew.
     fn reboot(&mut self, machine: usize) {
         self.machines[machine].boots += 1;
         for agent in self.agents.iter_mut().filter(|row| row.runner.machine == machine) {

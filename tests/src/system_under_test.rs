@@ -1,4 +1,4 @@
-//! A run: a world, the core, and everything that must stay true after each step.
+//! The system under test: the core, simulated agents on simulated machines, and the assertions after each command.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,55 +10,55 @@ use berth_domain::{
 };
 use proptest::test_runner::{Config, RngSeed};
 
-use crate::acts::Act;
 use crate::agent::Agent;
-use crate::checks::Checks;
-use crate::hostile::Blow;
+use crate::assertions::Assertions;
+use crate::hostile_command::HostileCommand;
 use crate::names::{self, name};
+use crate::transition::Transition;
 use crate::world::{self, Machine, World};
 
-/// Something that must be true and is not: which check found it, and what it saw.
+/// An assertion that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
-    /// The check.
+pub struct FailedAssertion {
+    /// The name of the assertion.
     pub check: &'static str,
-    /// What it saw.
+    /// The values that contradict it.
     pub text: String,
 }
 
-impl std::fmt::Display for Broken {
+impl std::fmt::Display for FailedAssertion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "[{}] {}", self.check, self.text)
     }
 }
 
-/// What a step of a run comes to.
-pub type Outcome<T = ()> = Result<T, Broken>;
+/// The result of a transition: the first assertion that failed, if any.
+pub type AssertionResult<T = ()> = Result<T, FailedAssertion>;
 
-/// A world, the core, and the checks.
-pub struct Run {
-    /// The core.
+/// The core with its simulated agents, and the assertions that watch it.
+pub struct SystemUnderTest {
+    /// The state of the core.
     pub state: State,
-    /// The time.
+    /// The simulated time.
     pub now: Timestamp,
-    /// The machines as they are.
+    /// The machines as they really are.
     pub machines: Vec<Machine>,
-    /// The agents.
+    /// The simulated agents.
     pub agents: Vec<Agent>,
-    /// Every event so far and when it happened.
+    /// Every event so far, with its time.
     pub journal: Vec<(Event, Timestamp)>,
-    /// Every command so far, for people who look for a bug.
+    /// Every command so far, with its time: what [`Self::describe`] prints.
     pub commands: Vec<(Command, Timestamp)>,
-    /// What must stay true.
-    pub checks: Checks,
+    /// The assertions that are checked after each command.
+    pub assertions: Assertions,
     models: Vec<berth_domain::ModelSpec>,
     submitted: Vec<(WorkloadId, Submission)>,
     pub(crate) strays: u64,
 }
 
-impl Run {
-    /// A run of a world: the server is started, the catalogue is filled, every agent has registered.
-    pub fn new(world: &World) -> Outcome<Self> {
+impl SystemUnderTest {
+    /// Starts the server of a world, fills its catalogue and registers every agent.
+    pub fn new(world: &World) -> AssertionResult<Self> {
         let settings = world::settings();
         let agents = world.runners.iter().cloned().enumerate().map(|(n, runner)| Agent::new(n, runner)).collect();
         let mut run = Self {
@@ -69,7 +69,7 @@ impl Run {
             journal: Vec::new(),
             commands: Vec::new(),
             models: world.models.clone(),
-            checks: Checks::new(settings),
+            assertions: Assertions::new(settings),
             submitted: Vec::new(),
             strays: 0,
         };
@@ -83,30 +83,30 @@ impl Run {
         Ok(run)
     }
 
-    /// Carries out one command and checks everything.
-    pub fn send(&mut self, command: Command) -> Outcome<Step> {
+    /// Executes one command and checks every assertion.
+    pub fn send(&mut self, command: Command) -> AssertionResult<Step> {
         let before = self.state.clone();
         let done = step_or_panic(&mut self.state, &command, self.now);
         let done = match done {
             Ok(done) => done,
-            Err(broken) => {
+            Err(failed) => {
                 self.commands.push((command, self.now));
-                return Err(broken);
+                return Err(failed);
             }
         };
         self.journal.extend(done.events.iter().map(|event| (event.clone(), done.at)));
         self.commands.push((command.clone(), self.now));
-        self.checks.after(&before, &command, &done, &self.state)?;
+        self.assertions.after(&before, &command, &done, &self.state)?;
         Ok(done)
     }
 
-    /// What a restart leaves: everything that a journal keeps, and then a start.
+    /// Rebuilds the state from the durable events, as a restart does.
     #[must_use]
     pub fn replayed(&self) -> State {
         self.replayed_with(self.state.settings().clone())
     }
 
-    /// The same, on a server whose settings are others by now.
+    /// Rebuilds the state from the durable events under other settings.
     #[must_use]
     pub fn replayed_with(&self, settings: Settings) -> State {
         let mut state = State::new(settings);
@@ -116,62 +116,68 @@ impl Run {
         state
     }
 
-    /// Sends a hostile command; the clock may go back for it.
-    pub fn suffer(&mut self, blow: &Blow) -> Outcome {
+    /// Executes a hostile command, for which the clock may go back.
+    pub fn apply_hostile(&mut self, command: &HostileCommand) -> AssertionResult {
         let now = self.now;
-        self.now = match blow.jump {
+        self.now = match command.jump {
             i64::MIN => Timestamp::default(),
             jump => Timestamp::from_millis(now.millis().saturating_add_signed(jump)),
         };
-        let sent = self.send(blow.command.clone());
+        let sent = self.send(command.command.clone());
         self.now = self.now.max(now);
         sent.map(|_| ())
     }
 
-    /// What broke, with every command up to it and the last events.
+    /// Describes a failure: the assertion, every command up to it, and the last events.
     #[must_use]
-    pub fn told(&self, broken: &Broken) -> String {
+    pub fn describe(&self, failed: &FailedAssertion) -> String {
         let commands = self.commands.iter().map(|(command, at)| format!("  {} {command:?}\n", at.millis()));
         let tail = self.journal.len().saturating_sub(16);
         let events = self.journal[tail..].iter().map(|(event, at)| format!("  {} {event:?}\n", at.millis()));
         let (commands, events) = (commands.collect::<String>(), events.collect::<String>());
-        format!("{broken}\nafter the commands\n{commands}and at last the events\n{events}")
+        format!("{failed}\nafter the commands\n{commands}and at last the events\n{events}")
     }
 
-    /// Makes one thing happen.
-    pub fn act(&mut self, act: &Act) -> Outcome {
+    /// Applies one transition.
+    pub fn apply(&mut self, transition: &Transition) -> AssertionResult {
         self.now = self.now.after(Span::from_millis(100));
-        match act {
-            Act::Pass { millis } => {
+        match transition {
+            Transition::AdvanceTime { millis } => {
                 self.now = self.now.after(Span::from_millis(*millis));
                 self.send(Command::Tick)?;
             }
-            Act::Beat { seconds } => {
+            Transition::PollAll { seconds } => {
                 self.now = self.now.after(Span::from_secs(*seconds));
                 for agent in 0..self.agents.len() {
                     self.poll(agent, false)?;
                 }
             }
-            Act::Silence { runner, beats } => self.fall_silent(usize::from(*runner) % self.agents.len(), *beats)?,
-            Act::Round => {
+            Transition::SilenceRunner { runner, beats } => {
+                self.fall_silent(usize::from(*runner) % self.agents.len(), *beats)?
+            }
+            Transition::ReportAll => {
                 for agent in 0..self.agents.len() {
                     self.agents[agent].work(&self.state);
                     self.report(agent)?;
                 }
             }
-            Act::Submit { .. } | Act::Cancel { .. } | Act::Heartbeat { .. } | Act::Complete { .. } => {
-                self.gateway(act)?;
+            Transition::Submit { .. }
+            | Transition::Cancel { .. }
+            | Transition::Heartbeat { .. }
+            | Transition::Complete { .. }
+            | Transition::Finish { .. } => self.gateway(transition)?,
+            Transition::Agent { runner, transition } => {
+                self.apply_to_agent(usize::from(*runner) % self.agents.len(), transition)?
             }
-            Act::Agent { runner, deed } => self.deed(usize::from(*runner) % self.agents.len(), deed)?,
-            Act::Poll { runner, wrong } => self.poll(usize::from(*runner) % self.agents.len(), *wrong)?,
-            _ => self.operator(act)?,
+            Transition::Poll { runner, wrong } => self.poll(usize::from(*runner) % self.agents.len(), *wrong)?,
+            _ => self.operator(transition)?,
         }
         Ok(())
     }
 
-    fn gateway(&mut self, act: &Act) -> Outcome {
-        let command = match act {
-            Act::Submit { model, job, priority, key, ttl, timeout, restart } => {
+    fn gateway(&mut self, transition: &Transition) -> AssertionResult {
+        let command = match transition {
+            Transition::Submit { model, job, priority, key, ttl, timeout, restart } => {
                 let kind = if *job { WorkloadKind::Job } else { WorkloadKind::Lease };
                 let submission = Submission {
                     model: names::model(usize::from(*model) % (self.models.len() + 1)),
@@ -189,7 +195,7 @@ impl Run {
                     },
                     idempotency_key: key.map(|key| name(&format!("key-{key}"))),
                 };
-                // Now and then the very same again.
+                // Sometimes the same submission again, to meet the idempotency key.
                 let again = self.submitted.iter().rev().take(4).find(|(_, known)| {
                     known.idempotency_key.is_some() && known.idempotency_key == submission.idempotency_key && *restart
                 });
@@ -198,17 +204,17 @@ impl Run {
                 self.submitted.push((workload, submission.clone()));
                 Command::Submit { workload, submission, limits: None }
             }
-            Act::Cancel { workload } => Command::Cancel { workload: self.pick(*workload).0 },
-            Act::Heartbeat { workload, wrong } => {
+            Transition::Cancel { workload } => Command::Cancel { workload: self.pick(*workload).0 },
+            Transition::Heartbeat { workload, wrong } => {
                 let (workload, attempt) = self.pick(*workload);
                 Command::Heartbeat { workload, attempt: if *wrong { attempt.next() } else { attempt } }
             }
-            Act::Complete { workload, wrong, succeeded } => {
+            Transition::Complete { workload, wrong, succeeded } => {
                 let (workload, attempt) = self.pick(*workload);
                 let attempt = if *wrong { Attempt::new(attempt.get().saturating_sub(1)) } else { attempt };
                 Command::Complete { workload, attempt, succeeded: *succeeded }
             }
-            Act::Finish { workload } => {
+            Transition::Finish { workload } => {
                 let running = |row: &WorkloadView| row.state == WorkloadState::Running;
                 let running: Vec<WorkloadView> = self.state.workloads().into_iter().filter(running).collect();
                 match running.len() {
@@ -219,13 +225,13 @@ impl Run {
                     }
                 }
             }
-            _ => Command::Tick,
+            other => unreachable!("{other:?} is no transition of a gateway"),
         };
         self.send(command).map(|_| ())
     }
 
-    /// One agent says nothing for a while; the others poll.
-    fn fall_silent(&mut self, silent: usize, beats: u8) -> Outcome {
+    /// Lets time pass while one agent is silent and the others poll.
+    fn fall_silent(&mut self, silent: usize, beats: u8) -> AssertionResult {
         for _ in 0..beats {
             self.now = self.now.after(Span::from_secs(9));
             self.send(Command::Tick)?;
@@ -236,7 +242,7 @@ impl Run {
         Ok(())
     }
 
-    /// A recent workload and its attempt.
+    /// Chooses a known workload, with its present attempt.
     fn pick(&self, choice: u8) -> (WorkloadId, Attempt) {
         let known: Vec<_> = self.state.workloads().into_iter().map(|row| (row.id, row.attempt)).collect();
         match known.len() {
@@ -245,7 +251,7 @@ impl Run {
         }
     }
 
-    fn operator(&mut self, act: &Act) -> Outcome {
+    fn operator(&mut self, transition: &Transition) -> AssertionResult {
         let runner = |n: &u8| names::runner(usize::from(*n) % self.agents.len());
         let device = |n: &u8| {
             let known = self.state.devices();
@@ -256,42 +262,43 @@ impl Run {
             let known = self.state.slots();
             if known.is_empty() { names::stray(999) } else { known[usize::from(*n) % known.len()].id }
         };
-        let command = match act {
-            Act::Put { model, spec } => {
+        let command = match transition {
+            Transition::PutModel { model, spec } => {
                 let place = usize::from(*model) % self.models.len();
                 let spec = spec.as_deref().map_or(&self.models[place], |spec| spec).clone();
                 let spec = berth_domain::ModelSpec { name: names::model(place), ..spec };
                 self.models[place] = spec.clone();
                 Command::PutModel { spec: Box::new(spec) }
             }
-            Act::Delete { model } => {
+            Transition::DeleteModel { model } => {
                 Command::DeleteModel { model: names::model(usize::from(*model) % (self.models.len() + 1)) }
             }
-            Act::Cordon { runner: n } => Command::CordonRunner { runner: runner(n) },
-            Act::Uncordon { runner: n } => Command::UncordonRunner { runner: runner(n) },
-            Act::Drain { runner: n, deadline } => Command::DrainRunner {
+            Transition::Cordon { runner: n } => Command::CordonRunner { runner: runner(n) },
+            Transition::Uncordon { runner: n } => Command::UncordonRunner { runner: runner(n) },
+            Transition::Drain { runner: n, deadline } => Command::DrainRunner {
                 runner: runner(n),
                 deadline: deadline.map(|seconds| Span::from_secs(u64::from(seconds))),
             },
-            Act::Forget { runner: n } => Command::ForgetRunner { runner: runner(n), reason: name("scrapped") },
-            Act::CordonDevice { device: n } => Command::CordonDevice { uuid: device(n) },
-            Act::UncordonDevice { device: n } => Command::UncordonDevice { uuid: device(n) },
-            Act::Stop { slot: n } => Command::StopSlot { slot: slot(n) },
-            Act::Force { slot: n } => Command::ForceRelease { slot: slot(n), reason: name("stuck") },
-            _ => Command::Start { cluster: names::cluster(), tag: EpochTag::default() },
+            Transition::Forget { runner: n } => Command::ForgetRunner { runner: runner(n), reason: name("scrapped") },
+            Transition::CordonDevice { device: n } => Command::CordonDevice { uuid: device(n) },
+            Transition::UncordonDevice { device: n } => Command::UncordonDevice { uuid: device(n) },
+            Transition::StopSlot { slot: n } => Command::StopSlot { slot: slot(n) },
+            Transition::ForceRelease { slot: n } => Command::ForceRelease { slot: slot(n), reason: name("stuck") },
+            Transition::RestartServer => Command::Start { cluster: names::cluster(), tag: EpochTag::default() },
+            other => unreachable!("{other:?} is no transition of an operator"),
         };
         self.send(command).map(|_| ())
     }
 
-    /// One agent polls, as itself or as a start that is over.
-    pub fn poll(&mut self, agent: usize, wrong: bool) -> Outcome {
+    /// Polls as one agent, or, if `wrong`, as its previous incarnation.
+    pub fn poll(&mut self, agent: usize, wrong: bool) -> AssertionResult {
         let Some(incarnation) = self.agents[agent].incarnation else { return self.report(agent) };
         let incarnation = if wrong { Incarnation::new(incarnation.get() - 1) } else { incarnation };
         self.send(Command::Poll { runner: names::runner(agent), incarnation, obeyed: None }).map(|_| ())
     }
 
-    /// One agent reports what is; it registers first if it must.
-    pub fn report(&mut self, agent: usize) -> Outcome {
+    /// Reports as one agent, which registers if it has no incarnation.
+    pub fn report(&mut self, agent: usize) -> AssertionResult {
         let machine = self.agents[agent].runner.machine;
         let others: Vec<Agent> = self.agents.iter().filter(|row| row.runner.machine == machine).cloned().collect();
         let uses = |uuid: &berth_domain::DeviceUuid| {
@@ -301,11 +308,11 @@ impl Run {
         self.send_report(agent, report)
     }
 
-    fn send_report(&mut self, agent: usize, report: RunnerReport) -> Outcome {
+    fn send_report(&mut self, agent: usize, report: RunnerReport) -> AssertionResult {
         let step = self.send(Command::Report(Box::new(report)))?;
         match step.answer {
             Ok(Answer::Reported { incarnation }) => self.agents[agent].incarnation = Some(incarnation),
-            // It was forgotten, or its boot is new: it registers the next time.
+            // The server forgot the runner, or the boot is new: the agent registers with its next report.
             Err(berth_core::Refusal::NotRegistered { .. } | berth_core::Refusal::Superseded { .. }) => {
                 self.agents[agent].incarnation = None;
             }
@@ -315,8 +322,10 @@ impl Run {
     }
 }
 
-/// So many cases, the same in every run: a change is judged by what it changed. With `PROPTEST_CASES` as many as it
-/// says, and new ones each time: that is how to look for what nobody thought of. No files are left behind.
+/// Configures proptest: `cases` cases, the same in every run, so that a failure is due to a change of the code.
+///
+/// The variable `PROPTEST_CASES` asks for another number of cases, which are then new in each run. No regression files
+/// are written.
 #[must_use]
 pub fn config(cases: u32) -> Config {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
@@ -325,12 +334,12 @@ pub fn config(cases: u32) -> Config {
     Config { cases, failure_persistence: None, max_shrink_iters: 4000, rng_seed, ..Config::default() }
 }
 
-/// A step, with a panic of the core as something that broke.
-pub fn step_or_panic(state: &mut State, command: &Command, now: Timestamp) -> Outcome<Step> {
+/// Executes one step; a panic of the core is a failed assertion.
+pub fn step_or_panic(state: &mut State, command: &Command, now: Timestamp) -> AssertionResult<Step> {
     let caught = catch_unwind(AssertUnwindSafe(|| step(state, command, now)));
     caught.map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default();
-        Broken { check: "no panic", text: format!("{text} at {command:?}") }
+        FailedAssertion { check: "no panic", text: format!("{text} at {command:?}") }
     })
 }

@@ -1,4 +1,4 @@
-//! Commands that nobody in their right mind sends: impossible sizes, unknown ids, stale numbers, contradictions.
+//! Commands that no correct client sends: impossible sizes, unknown ids, stale numbers, contradictions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,17 +15,17 @@ use crate::names::{self, name};
 
 /// A command, and how far the clock jumps before it (back, if negative).
 #[derive(Clone, Debug)]
-pub struct Blow {
+pub struct HostileCommand {
     /// The command.
     pub command: Command,
-    /// Milliseconds.
+    /// How far the clock jumps before the command, in milliseconds.
     pub jump: i64,
 }
 
-/// Any such command.
-pub fn blows() -> impl Strategy<Value = Blow> {
+/// Generates hostile commands.
+pub fn hostile_commands() -> impl Strategy<Value = HostileCommand> {
     let jump = prop_oneof![6 => 0i64..2000, 2 => -100_000i64..0, 1 => 0i64..100_000, 1 => Just(i64::MIN)];
-    (command(), jump).prop_map(|(command, jump)| Blow { command, jump })
+    (command(), jump).prop_map(|(command, jump)| HostileCommand { command, jump })
 }
 
 fn size() -> impl Strategy<Value = Bytes> {
@@ -108,7 +108,7 @@ fn submission() -> impl Strategy<Value = Submission> {
             kind: if job { WorkloadKind::Job } else { WorkloadKind::Lease },
             priority: Priority::new(priority),
             tenant: None,
-            // One of three, so that owners have several, and somebody who is nobody.
+            // One of three, so that owners have several workloads and some workloads have no owner.
             owner: [None, Some(name("owner-1")), Some(name("owner-2"))][model % 3].clone(),
             ttl,
             queue_timeout,

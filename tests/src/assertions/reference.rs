@@ -1,16 +1,16 @@
-//! The reference model beside what the core shows.
+//! Compares the views of the core with the reference model.
 
 use std::collections::BTreeMap;
 
 use berth_core::{Phase, State};
 use berth_domain::{Bytes, SlotId, SlotState, WorkloadId, WorkloadState};
 
-use crate::checks::ensure;
+use crate::assertions::ensure;
 use crate::reference::Reference;
-use crate::run::{Broken, Outcome};
+use crate::system_under_test::{AssertionResult, FailedAssertion};
 
-/// Whether the core shows what the reference model knows.
-pub(crate) fn compare(reference: &Reference, state: &State) -> Outcome {
+/// Checks that slots, ledgers, hosts, workloads and queue are those of the reference model.
+pub(crate) fn compare(reference: &Reference, state: &State) -> AssertionResult {
     compare_slots(reference, state)?;
     compare_devices(reference, state)?;
     compare_hosts(reference, state)?;
@@ -18,7 +18,7 @@ pub(crate) fn compare(reference: &Reference, state: &State) -> Outcome {
     compare_queue(reference, state)
 }
 
-fn compare_slots(reference: &Reference, state: &State) -> Outcome {
+fn compare_slots(reference: &Reference, state: &State) -> AssertionResult {
     let mut shown: Vec<(SlotId, String, SlotState, u32)> = state
         .slots()
         .into_iter()
@@ -45,7 +45,7 @@ fn compare_slots(reference: &Reference, state: &State) -> Outcome {
 
 type Claims = Vec<(SlotId, Phase, Bytes)>;
 
-fn compare_devices(reference: &Reference, state: &State) -> Outcome {
+fn compare_devices(reference: &Reference, state: &State) -> AssertionResult {
     let claims = |uuid| {
         let mut claims: Claims = Vec::new();
         for ((id, _), slot) in &reference.slots {
@@ -76,7 +76,7 @@ fn compare_devices(reference: &Reference, state: &State) -> Outcome {
 /// Sums of a machine's CPU or RAM: held, releasing, promised.
 type Sums = [u64; 3];
 
-fn compare_hosts(reference: &Reference, state: &State) -> Outcome {
+fn compare_hosts(reference: &Reference, state: &State) -> AssertionResult {
     for host in state.hosts() {
         let (mut cpu, mut ram): (Sums, Sums) = ([0; 3], [0; 3]);
         for slot in reference.slots.values() {
@@ -102,7 +102,7 @@ fn compare_hosts(reference: &Reference, state: &State) -> Outcome {
     Ok(())
 }
 
-fn compare_workloads(reference: &Reference, state: &State) -> Outcome {
+fn compare_workloads(reference: &Reference, state: &State) -> AssertionResult {
     let shown: BTreeMap<WorkloadId, (WorkloadState, u32, Option<SlotId>)> =
         state.workloads().into_iter().map(|row| (row.id, (row.state, row.attempt.get(), row.slot))).collect();
     let known: BTreeMap<_, _> =
@@ -111,8 +111,8 @@ fn compare_workloads(reference: &Reference, state: &State) -> Outcome {
     Ok(())
 }
 
-/// Priority, then age; positions from 1.
-fn compare_queue(reference: &Reference, state: &State) -> Outcome {
+/// Checks the order of the queue: priority, then age, with positions from 1.
+fn compare_queue(reference: &Reference, state: &State) -> AssertionResult {
     let mut waiting: Vec<_> =
         reference.workloads.iter().filter(|(_, row)| row.state == WorkloadState::Queued).collect();
     waiting.sort_by_key(|(_, row)| (std::cmp::Reverse(row.submission.priority), row.number));

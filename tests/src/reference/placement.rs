@@ -1,4 +1,4 @@
-//! Placement by brute force: every runner, every count, every set of devices, by the plain inequalities.
+//! Placement by brute force: tries every runner, every GPU count and every set of devices with the plain inequalities.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use berth_domain::{
 
 use crate::reference::{Reference, Slot};
 
-/// A state, ready to be asked where a slot would fit.
-pub struct Board<'a> {
+/// A snapshot of a state, in which places for a slot are searched.
+pub struct ReferencePlanner<'a> {
     reference: &'a Reference,
     devices: BTreeMap<DeviceUuid, DeviceView>,
     runners: Vec<RunnerView>,
@@ -26,20 +26,20 @@ pub struct Board<'a> {
 /// When the memory must be there.
 #[derive(Clone, Copy, Debug)]
 pub enum When<'a> {
-    /// At once: both lines.
+    /// Now: both inequalities must hold.
     Now,
-    /// As soon as what is releasing, and these slots, are gone: the future line.
+    /// Once releasing claims and these slots are gone: the inequality of the future must hold.
     Later(&'a [SlotId]),
 }
 
-/// Who asks.
+/// What a place is searched for.
 #[derive(Clone, Copy, Debug)]
-pub struct Asks<'a> {
+pub struct PlacementRequest<'a> {
     /// The model.
     pub spec: &'a ModelSpec,
-    /// Who that is, to reservations.
+    /// The workload or replica, as reservations name it.
     pub owner: &'a ReservedFor,
-    /// Their priority.
+    /// The priority of the work.
     pub priority: Priority,
     /// The kind of work.
     pub kind: WorkloadKind,
@@ -47,18 +47,18 @@ pub struct Asks<'a> {
     pub max_run: Option<Span>,
     /// How many slots of the model serve or will.
     pub live: u32,
-    /// A runner to pass over.
+    /// A runner that the search skips.
     pub avoid: Option<&'a RunnerId>,
 }
 
-/// A place: a runner, and a device for each rank.
+/// A runner, and a device of it for each rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// How many GPUs.
     pub count: GpuCount,
-    /// Where.
+    /// The runner.
     pub runner: RunnerId,
-    /// On which devices, in rank order.
+    /// The devices in rank order.
     pub devices: Vec<DeviceUuid>,
 }
 
@@ -83,8 +83,8 @@ impl Sums {
     }
 }
 
-impl<'a> Board<'a> {
-    /// What can be seen of a state.
+impl<'a> ReferencePlanner<'a> {
+    /// Takes the snapshot.
     #[must_use]
     pub fn new(reference: &'a Reference, state: &State) -> Self {
         Self {
@@ -99,23 +99,23 @@ impl<'a> Board<'a> {
         }
     }
 
-    /// Whether what is kept free is free for the one who asks: it is theirs, or a lower priority's, or they can leave in
-    /// time.
-    fn passes(&self, row: &ReservationView, asks: Asks<'_>) -> bool {
-        let needed = asks.spec.replicas.pinned || asks.live < asks.spec.replicas.min;
-        let leaves_in_time = match asks.kind {
+    /// Returns whether the request may use a reserved place: the reservation is its own or of a lower priority, or the work
+    /// can leave in time.
+    fn passes(&self, row: &ReservationView, request: PlacementRequest<'_>) -> bool {
+        let needed = request.spec.replicas.pinned || request.live < request.spec.replicas.min;
+        let leaves_in_time = match request.kind {
             WorkloadKind::Lease => !needed,
-            WorkloadKind::Job => asks.max_run.is_some_and(|span| match row.free_at {
+            WorkloadKind::Job => request.max_run.is_some_and(|span| match row.free_at {
                 Some(free_at) => self.now.after(span) <= free_at,
                 None => span <= self.backfill_after,
             }),
         };
-        row.owner == *asks.owner || row.priority < asks.priority || (row.backfill && leaves_in_time)
+        row.owner == *request.owner || row.priority < request.priority || (row.backfill && leaves_in_time)
     }
 
-    /// Whether a slot takes a lease of the one who asks: no reservation that goes first keeps it back.
+    /// Returns whether a slot takes the requested lease: no reservation of the same or a higher priority forbids it.
     #[must_use]
-    pub fn takes_lease(&self, slot: &Slot, asks: Asks<'_>) -> bool {
+    pub fn takes_lease(&self, slot: &Slot, request: PlacementRequest<'_>) -> bool {
         let machine = |runner: &RunnerId| self.reference.machines.get(runner);
         let uses_host = slot.placed.as_ref().is_some_and(|placed| placed.cpu.get() > 0 || !placed.ram.is_zero());
         let concerns = |row: &ReservationView| {
@@ -123,26 +123,26 @@ impl<'a> Board<'a> {
                 || (row.drains_host && uses_host && machine(&row.runner) == machine(&slot.runner))
         };
         let keeps_back = |row: &&ReservationView| {
-            !row.backfill && concerns(row) && row.owner != *asks.owner && row.priority >= asks.priority
+            !row.backfill && concerns(row) && row.owner != *request.owner && row.priority >= request.priority
         };
         !self.reservations.iter().any(|row| keeps_back(&row))
     }
 
-    /// One device.
+    /// Returns one device.
     #[must_use]
     pub fn device(&self, uuid: &DeviceUuid) -> Option<&DeviceView> {
         self.devices.get(uuid)
     }
 
-    /// Every place that would do, with the smallest count that has one.
+    /// Returns every place that fits, for the smallest GPU count that has one.
     #[must_use]
-    pub fn places(&self, asks: Asks<'_>, when: When<'_>) -> Vec<Place> {
-        for count in asks.spec.allowed_counts() {
-            let Some(needs) = self.reference.needs(asks.spec, count) else { continue };
+    pub fn places(&self, request: PlacementRequest<'_>, when: When<'_>) -> Vec<Place> {
+        for count in request.spec.allowed_counts() {
+            let Some(needs) = self.reference.needs(request.spec, count) else { continue };
             let mut places = Vec::new();
-            for runner in self.runners.iter().filter(|runner| self.matches(runner, asks)) {
-                if self.host_fits(runner, asks, when) {
-                    self.choose(runner, count, &needs, asks, when, &mut Vec::new(), &mut places);
+            for runner in self.runners.iter().filter(|runner| self.matches(runner, request)) {
+                if self.host_fits(runner, request, when) {
+                    self.choose(runner, count, &needs, request, when, &mut Vec::new(), &mut places);
                 }
             }
             if !places.is_empty() {
@@ -152,8 +152,8 @@ impl<'a> Board<'a> {
         Vec::new()
     }
 
-    fn matches(&self, runner: &RunnerView, asks: Asks<'_>) -> bool {
-        let constraints = &asks.spec.constraints;
+    fn matches(&self, runner: &RunnerView, request: PlacementRequest<'_>) -> bool {
+        let constraints = &request.spec.constraints;
         let Some(traits) = self.reference.traits.get(&runner.id) else { return false };
         let open = runner.barred.is_none()
             && runner.reported
@@ -162,10 +162,10 @@ impl<'a> Board<'a> {
         let named = |uuid: &DeviceUuid| {
             self.devices.get(uuid).is_some_and(|device| constraints.gpu_names.contains(&device.name))
         };
-        open && asks.avoid != Some(&runner.id)
+        open && request.avoid != Some(&runner.id)
             && traits.pool == constraints.pool
             && constraints.labels.iter().all(|(key, value)| traits.labels.get(key) == Some(value))
-            && traits.runtimes.get(&constraints.runtime).is_some_and(|offered| offered.takes(asks.kind))
+            && traits.runtimes.get(&constraints.runtime).is_some_and(|offered| offered.takes(request.kind))
             && (constraints.gpu_names.is_empty()
                 || runner.devices.iter().any(named)
                 || runner.missing.iter().any(|(_, name)| constraints.gpu_names.contains(name)))
@@ -179,7 +179,7 @@ impl<'a> Board<'a> {
         runner: &RunnerView,
         count: GpuCount,
         needs: &[GpuMemory],
-        asks: Asks<'_>,
+        request: PlacementRequest<'_>,
         when: When<'_>,
         chosen: &mut Vec<DeviceUuid>,
         places: &mut Vec<Place>,
@@ -189,29 +189,29 @@ impl<'a> Board<'a> {
             return;
         };
         for uuid in &runner.devices {
-            if !chosen.contains(uuid) && self.device_fits(uuid, *need, count, asks, when).is_some() {
+            if !chosen.contains(uuid) && self.device_fits(uuid, *need, count, request, when).is_some() {
                 chosen.push(uuid.clone());
-                self.choose(runner, count, needs, asks, when, chosen, places);
+                self.choose(runner, count, needs, request, when, chosen, places);
                 chosen.pop();
             }
         }
     }
 
-    /// What one device would be charged for one need, if it can give it.
+    /// Returns what one device would be charged for one rank, if it fits there.
     #[must_use]
     pub fn device_fits(
         &self,
         uuid: &DeviceUuid,
         need: GpuMemory,
         count: GpuCount,
-        asks: Asks<'_>,
+        request: PlacementRequest<'_>,
         when: When<'_>,
     ) -> Option<Bytes> {
         let device = self.devices.get(uuid)?;
-        let constraints = &asks.spec.constraints;
+        let constraints = &request.spec.constraints;
         let reservation = self.reservations.iter().find(|row| row.devices.contains(uuid));
         let open = matches!(device.closed, None | Some(Closed::Reserved))
-            && reservation.is_none_or(|row| self.passes(row, asks));
+            && reservation.is_none_or(|row| self.passes(row, request));
         let right = (constraints.gpu_names.is_empty() || constraints.gpu_names.contains(&device.name))
             && (constraints.gpu_uuids.is_empty() || constraints.gpu_uuids.contains(uuid))
             && (device.parent.is_none() || count.get() == 1);
@@ -251,8 +251,8 @@ impl<'a> Board<'a> {
         self.reference.slots.iter().filter(move |(name, slot)| !leaves(name, slot)).map(|(_, slot)| slot)
     }
 
-    fn host_fits(&self, runner: &RunnerView, asks: Asks<'_>, when: When<'_>) -> bool {
-        let spec = asks.spec;
+    fn host_fits(&self, runner: &RunnerView, request: PlacementRequest<'_>, when: When<'_>) -> bool {
+        let spec = request.spec;
         let Some(host) = self.hosts.get(&runner.machine) else { return false };
         let here: Vec<&Slot> = self
             .staying(when)
@@ -275,12 +275,12 @@ impl<'a> Board<'a> {
         // Of two that count on the same RAM the older reservation goes first.
         let position = |owner: &ReservedFor| self.reservations.iter().position(|row| row.owner == *owner);
         let is_older = |row: &ReservationView| {
-            position(asks.owner).zip(position(&row.owner)).is_some_and(|(own, other)| own < other)
-                && row.priority <= asks.priority
+            position(request.owner).zip(position(&row.owner)).is_some_and(|(own, other)| own < other)
+                && row.priority <= request.priority
         };
         let here = |row: &&ReservationView| {
             self.reference.machines.get(&row.runner) == Some(&runner.machine)
-                && !self.passes(row, asks)
+                && !self.passes(row, request)
                 && !is_older(row)
         };
         let kept = self.reservations.iter().filter(here);
@@ -294,7 +294,7 @@ impl<'a> Board<'a> {
             && (needs.1 == 0 || !ram_over && leaves(&ram, needs.1, kept_ram, &later_ram))
     }
 
-    /// The same host once everything that is releasing is free.
+    /// Sums the claims on the host once everything that is releasing is free.
     fn host_later(&self, runner: &RunnerView, host: &HostView, when: When<'_>) -> (Sums, Sums) {
         let later = if let When::Later(leaving) = when { When::Later(leaving) } else { When::Later(&[]) };
         let here: Vec<&Slot> = self

@@ -1,4 +1,10 @@
-//! Everything that must be true after each step.
+//! What must be true after each command.
+//!
+//! [`Assertions`] follows the events of each step on copies of the core and on the reference model. [`placement`] compares
+//! decisions with brute force, [`reference`] compares views with the reference model.
+
+mod placement;
+mod reference;
 
 use std::collections::BTreeMap;
 
@@ -8,62 +14,63 @@ use berth_core::{
 };
 use berth_domain::{DeviceUuid, GpuHealth, GpuReport, WorkloadId};
 
-use crate::compare::compare;
-use crate::judge::{judge_event, judge_waiting};
+use crate::assertions::placement::{check_decision, check_waiting};
+use crate::assertions::reference::compare;
 use crate::reference::{Reference, Workload};
-use crate::run::{Broken, Outcome};
+use crate::system_under_test::{AssertionResult, FailedAssertion};
 
 macro_rules! ensure {
     ($check:literal, $condition:expr, $($text:tt)*) => {
         if !$condition {
-            return Err(Broken { check: $check, text: format!($($text)*) });
+            return Err(FailedAssertion { check: $check, text: format!($($text)*) });
         }
     };
 }
 pub(crate) use ensure;
 
-/// The checks, and what they remember from step to step.
-pub struct Checks {
-    /// The same commands on another core.
+/// The assertions, and what they remember from step to step.
+pub struct Assertions {
+    /// A second core that executes the same commands.
     twin: State,
-    /// The same events on another core, one by one.
+    /// A third core that applies the same events, one by one.
     mirror: State,
-    /// A slow model of the same events.
+    /// The reference model of the same events.
     reference: Reference,
-    /// Whether brute force judges every decision too.
-    pub judging: bool,
+    /// Whether each decision is compared with a brute-force search too, which is slow.
+    pub checks_placement: bool,
 }
 
-impl Checks {
-    /// Checks of a core that has these settings and knows nothing yet.
+impl Assertions {
+    /// Makes the assertions for an empty core with these settings.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
             twin: State::new(settings.clone()),
             mirror: State::new(settings),
             reference: Reference::default(),
-            judging: true,
+            checks_placement: true,
         }
     }
 
-    /// Checks everything after a step.
-    pub fn after(&mut self, before: &State, command: &Command, done: &Step, state: &State) -> Outcome {
+    /// Checks every assertion after a step.
+    pub fn after(&mut self, before: &State, command: &Command, done: &Step, state: &State) -> AssertionResult {
         self.check_idempotency(command, done)?;
         self.follow_events(done)?;
-        invariants::check(state).map_err(|violation| Broken { check: "invariants", text: violation.to_string() })?;
+        invariants::check(state)
+            .map_err(|violation| FailedAssertion { check: "invariants", text: violation.to_string() })?;
         check_lines(state)?;
         check_sizes(command, done, state)?;
         compare(&self.reference, state)?;
-        if self.judging {
-            judge_waiting(&self.reference, state)?;
+        if self.checks_placement {
+            check_waiting(&self.reference, state)?;
         }
         check_refusal(before, done, state)?;
         self.check_determinism(command, done, state)?;
         check_settled(done, state)
     }
 
-    /// Applies the events one by one and looks at every ledger in between.
-    fn follow_events(&mut self, done: &Step) -> Outcome {
+    /// Applies the events one by one, and checks every ledger after each.
+    fn follow_events(&mut self, done: &Step) -> AssertionResult {
         let mut ledgers = by_uuid(self.mirror.devices());
         for (position, event) in done.events.iter().enumerate() {
             if let Event::SlotPlaced(placed) = event {
@@ -81,10 +88,10 @@ impl Checks {
                     ensure!("open devices", open, "{event:?} on {:?}", ledgers.get(&claim.uuid));
                 }
             }
-            if self.judging {
-                judge_event(&self.reference, &self.mirror, &done.events, position, done.at)?;
+            if self.checks_placement {
+                check_decision(&self.reference, &self.mirror, &done.events, position, done.at)?;
             }
-            self.reference.hear(event, done.at)?;
+            self.reference.apply(event, done.at)?;
             apply(&mut self.mirror, event, done.at);
             let after = by_uuid(self.mirror.devices());
             for (uuid, device) in &after {
@@ -100,8 +107,8 @@ impl Checks {
         Ok(())
     }
 
-    /// The same key and body is the same workload; another body is refused.
-    fn check_idempotency(&self, command: &Command, done: &Step) -> Outcome {
+    /// Checks idempotency: the same key and body is the same workload, another body is refused.
+    fn check_idempotency(&self, command: &Command, done: &Step) -> AssertionResult {
         let Command::Submit { submission, .. } = command else { return Ok(()) };
         let forgotten = |id: &WorkloadId| {
             done.events.iter().any(|event| matches!(event, Event::WorkloadForgotten { workload } if workload == id))
@@ -127,7 +134,7 @@ impl Checks {
         Ok(())
     }
 
-    fn check_determinism(&mut self, command: &Command, done: &Step, state: &State) -> Outcome {
+    fn check_determinism(&mut self, command: &Command, done: &Step, state: &State) -> AssertionResult {
         let again = step(&mut self.twin, command, done.at);
         ensure!("same commands, same events", again.events == done.events, "{:?}\n{:?}", done.events, again.events);
         ensure!("same commands, same answer", again.answer == done.answer, "{:?} {:?}", done.answer, again.answer);
@@ -142,7 +149,7 @@ fn by_uuid(devices: Vec<DeviceView>) -> BTreeMap<DeviceUuid, DeviceView> {
     devices.into_iter().map(|device| (device.uuid.clone(), device)).collect()
 }
 
-/// The workload that an event gives a slot to.
+/// Returns the workload that an event gives a slot to.
 #[must_use]
 pub fn owner_of(event: &Event) -> Option<WorkloadId> {
     match event {
@@ -155,8 +162,8 @@ fn frees(event: &Event) -> bool {
     matches!(event, Event::SlotReleased { .. } | Event::StrayReleased { .. } | Event::PromiseWithdrawn { .. })
 }
 
-/// One event and one device: what may change by what.
-fn check_change(event: &Event, before: &DeviceView, after: &DeviceView) -> Outcome {
+/// Checks what one event may change of one device.
+fn check_change(event: &Event, before: &DeviceView, after: &DeviceView) -> AssertionResult {
     let claimed = |device: &DeviceView| device.claims.iter().map(|claim| u128::from(claim.bytes.get())).sum::<u128>();
     let less = claimed(after) < claimed(before);
     ensure!("memory leaves on proof", !less || frees(event), "{event:?}: {before:?} -> {after:?}");
@@ -176,8 +183,8 @@ fn check_change(event: &Event, before: &DeviceView, after: &DeviceView) -> Outco
     Ok(())
 }
 
-/// The two lines of every device, computed from what is shown.
-pub fn check_lines(state: &State) -> Outcome {
+/// Checks both inequalities of every device, computed from its view.
+pub fn check_lines(state: &State) -> AssertionResult {
     for device in state.devices() {
         let b = device.balance;
         let [capacity, held, releasing, promised, foreign] =
@@ -197,8 +204,8 @@ pub fn check_lines(state: &State) -> Outcome {
     Ok(())
 }
 
-/// A replica is a name, not memory: no device is larger than the smallest entry for it.
-fn check_sizes(command: &Command, done: &Step, state: &State) -> Outcome {
+/// Checks that no device is larger than its smallest reported entry: a replica is a name, not memory.
+fn check_sizes(command: &Command, done: &Step, state: &State) -> AssertionResult {
     let (Command::Report(report), Ok(_)) = (command, &done.answer) else { return Ok(()) };
     // A driver that does not answer for a GPU says nothing of its size: it is as large as it was.
     let says_its_size = |gpu: &&GpuReport| matches!(gpu.health, GpuHealth::Ok | GpuHealth::Failed);
@@ -211,8 +218,8 @@ fn check_sizes(command: &Command, done: &Step, state: &State) -> Outcome {
     Ok(())
 }
 
-/// A refused command changed nothing but what was due anyway.
-fn check_refusal(before: &State, done: &Step, state: &State) -> Outcome {
+/// Checks that a refused command changed nothing but what its timers would have changed anyway.
+fn check_refusal(before: &State, done: &Step, state: &State) -> AssertionResult {
     let Err(refusal) = &done.answer else { return Ok(()) };
     ensure!("refusals have a code", !refusal.code().is_empty(), "{refusal:?}");
     let mut ticked = before.clone();
@@ -222,8 +229,8 @@ fn check_refusal(before: &State, done: &Step, state: &State) -> Outcome {
     Ok(())
 }
 
-/// Settling twice changes nothing.
-fn check_settled(done: &Step, state: &State) -> Outcome {
+/// Checks that settling again changes nothing.
+fn check_settled(done: &Step, state: &State) -> AssertionResult {
     let due = state.next_timer().is_some_and(|at| at <= done.at);
     ensure!("no timer is left due", !due, "{:?} at {:?}, after {:?}", state.next_timer(), done.at, done.events);
     let mut again = state.clone();
@@ -233,13 +240,14 @@ fn check_settled(done: &Step, state: &State) -> Outcome {
     let mut again = state.clone();
     again.note_everything();
     let tick = step(&mut again, &Command::Tick, done.at);
-    // A reason to wait is a word to people and may lag behind; a deed may not.
-    let deeds: Vec<&Event> = tick.events.iter().filter(|event| !matches!(event, Event::WorkloadWaits { .. })).collect();
-    ensure!("nothing was overlooked", deeds.is_empty(), "when asked again: {deeds:?}");
+    // The reason that is shown for waiting may lag behind; an action may not.
+    let actions: Vec<&Event> =
+        tick.events.iter().filter(|event| !matches!(event, Event::WorkloadWaits { .. })).collect();
+    ensure!("nothing was overlooked", actions.is_empty(), "when asked again: {actions:?}");
     Ok(())
 }
 
-/// Where two states differ, for people.
+/// Describes where two states differ.
 #[must_use]
 pub fn difference(one: &State, other: &State) -> String {
     let parts = |state: &State| {

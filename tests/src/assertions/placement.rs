@@ -1,4 +1,4 @@
-//! Whether what was placed, evicted or left waiting is what brute force says.
+//! Compares each placement, each eviction and each wait with a brute-force search.
 
 use berth_core::view::DeviceView;
 use berth_core::{Closed, Event, Liveness, PlacedSlot, ReservedFor, State, StopReason};
@@ -7,34 +7,34 @@ use berth_domain::{
     WorkloadKind, WorkloadState,
 };
 
-use crate::brute::{Asks, Board, Place, When};
-use crate::checks::{ensure, owner_of};
+use crate::assertions::{ensure, owner_of};
 use crate::reference::Reference;
-use crate::run::{Broken, Outcome};
+use crate::reference::placement::{Place, PlacementRequest, ReferencePlanner, When};
+use crate::system_under_test::{AssertionResult, FailedAssertion};
 
-/// Judges the event at `position` on the state right before it.
-pub(crate) fn judge_event(
+/// Checks the event at `position` against the state right before it.
+pub(crate) fn check_decision(
     reference: &Reference,
     before: &State,
     events: &[Event],
     position: usize,
     at: Timestamp,
-) -> Outcome {
+) -> AssertionResult {
     let evicts = |event: &Event| matches!(event, Event::SlotStopping { why: StopReason::Evicted, .. });
     let follows_victims = position > 0 && evicts(&events[position - 1]);
     match &events[position] {
         Event::SlotPlaced(placed) if !follows_victims => {
             let owner = events.get(position + 1).and_then(owner_of);
-            judge_place(reference, before, placed, owner)
+            check_place(reference, before, placed, owner)
         }
         event if evicts(event) && !follows_victims => {
             let victims: Vec<SlotId> = events[position..].iter().map_while(victim).collect();
             let Some(Event::SlotPlaced(placed)) = events.get(position + victims.len()) else {
-                return Err(Broken { check: "eviction", text: format!("{victims:?} went for nothing") });
+                return Err(FailedAssertion { check: "eviction", text: format!("{victims:?} went for nothing") });
             };
             let owner = events.get(position + victims.len() + 1).and_then(owner_of);
-            judge_owner(reference, before, placed, owner)?;
-            judge_victims(reference, before, placed, owner, &victims, at)
+            check_purpose(reference, before, placed, owner)?;
+            check_victims(reference, before, placed, owner, &victims, at)
         }
         _ => Ok(()),
     }
@@ -51,8 +51,13 @@ fn live(state: &State, model: &ModelName) -> u32 {
     state.models().into_iter().find(|row| row.name == *model).map_or(0, |row| row.live)
 }
 
-/// At most one slot for each decision: it is for a workload, or its model must have it.
-fn judge_owner(reference: &Reference, before: &State, placed: &PlacedSlot, owner: Option<WorkloadId>) -> Outcome {
+/// Checks that a new slot has a purpose: it is for a workload, or its model lacks a replica.
+fn check_purpose(
+    reference: &Reference,
+    before: &State,
+    placed: &PlacedSlot,
+    owner: Option<WorkloadId>,
+) -> AssertionResult {
     let model = reference.models.get(&placed.model).map(|model| model.spec.replicas).unwrap_or_default();
     let live = live(before, &placed.model);
     let needed = owner.is_some() || live < model.min;
@@ -62,8 +67,8 @@ fn judge_owner(reference: &Reference, before: &State, placed: &PlacedSlot, owner
     Ok(())
 }
 
-/// Who asks for a place, as reservations know them.
-struct Asker {
+/// What asks for a place, as reservations know it.
+struct Requester {
     owner: ReservedFor,
     priority: Priority,
     kind: WorkloadKind,
@@ -71,8 +76,8 @@ struct Asker {
     live: u32,
 }
 
-impl Asker {
-    /// The workload, or the model whose slot nobody asked for.
+impl Requester {
+    /// Describes a workload, or a model whose replica no workload asked for.
     fn new(reference: &Reference, before: &State, model: &ModelName, owner: Option<WorkloadId>) -> Self {
         let submission = owner.and_then(|id| reference.workloads.get(&id)).map(|row| row.submission.clone());
         Self {
@@ -84,9 +89,9 @@ impl Asker {
         }
     }
 
-    fn asks<'a>(&'a self, spec: &'a ModelSpec, avoid: Option<&'a RunnerId>) -> Asks<'a> {
+    fn request<'a>(&'a self, spec: &'a ModelSpec, avoid: Option<&'a RunnerId>) -> PlacementRequest<'a> {
         let Self { owner, priority, kind, max_run, live } = self;
-        Asks { spec, owner, priority: *priority, kind: *kind, max_run: *max_run, live: *live, avoid }
+        PlacementRequest { spec, owner, priority: *priority, kind: *kind, max_run: *max_run, live: *live, avoid }
     }
 
     fn has_a_reservation(&self, before: &State) -> bool {
@@ -100,24 +105,34 @@ fn avoided(reference: &Reference, owner: Option<WorkloadId>, placed: &PlacedSlot
     avoid.filter(|avoid| *avoid != placed.runner)
 }
 
-fn judge_place(reference: &Reference, before: &State, placed: &PlacedSlot, owner: Option<WorkloadId>) -> Outcome {
-    judge_owner(reference, before, placed, owner)?;
+fn check_place(
+    reference: &Reference,
+    before: &State,
+    placed: &PlacedSlot,
+    owner: Option<WorkloadId>,
+) -> AssertionResult {
+    check_purpose(reference, before, placed, owner)?;
     let min = reference.models.get(&placed.model).map_or(0, |model| model.spec.replicas.min);
     // A slot that its model must have may be given to a workload right after it was placed.
     let may_be_a_replica = owner.is_some() && placed.job.is_none() && live(before, &placed.model) < min;
-    match judge_place_for(reference, before, placed, owner) {
-        Err(_) if may_be_a_replica => judge_place_for(reference, before, placed, None),
+    match check_place_for(reference, before, placed, owner) {
+        Err(_) if may_be_a_replica => check_place_for(reference, before, placed, None),
         outcome => outcome,
     }
 }
 
-fn judge_place_for(reference: &Reference, before: &State, placed: &PlacedSlot, owner: Option<WorkloadId>) -> Outcome {
+fn check_place_for(
+    reference: &Reference,
+    before: &State,
+    placed: &PlacedSlot,
+    owner: Option<WorkloadId>,
+) -> AssertionResult {
     let Some(model) = reference.models.get(&placed.model) else { return Ok(()) };
-    let board = Board::new(reference, before);
-    let (asker, avoid) = (Asker::new(reference, before, &placed.model, owner), avoided(reference, owner, placed));
-    let asks = asker.asks(&model.spec, avoid.as_ref());
+    let board = ReferencePlanner::new(reference, before);
+    let (asker, avoid) = (Requester::new(reference, before, &placed.model, owner), avoided(reference, owner, placed));
+    let request = asker.request(&model.spec, avoid.as_ref());
     let here = |when| {
-        let places = board.places(asks, when);
+        let places = board.places(request, when);
         let devices: Vec<&DeviceUuid> = placed.claims.iter().map(|claim| &claim.uuid).collect();
         let found = places
             .iter()
@@ -138,13 +153,18 @@ fn judge_place_for(reference: &Reference, before: &State, placed: &PlacedSlot, o
     let on_kept = placed.claims.iter().any(|claim| is_kept(&claim.uuid));
     ensure!("reserved devices are used last", !on_kept || open.is_empty(), "{placed:?}, though {open:?}");
     if placed.claims.len() == 1 && !on_kept {
-        judge_rank(&board, placed, model.spec.placement, &open)?;
+        check_ranking(&board, placed, model.spec.placement, &open)?;
     }
     Ok(())
 }
 
-/// Spread: the least claimed share. Pack: the least room.
-fn judge_rank(board: &Board<'_>, placed: &PlacedSlot, placement: Placement, places: &[Place]) -> Outcome {
+/// Checks the ranking: `spread` takes the least claimed share, `pack` the least room.
+fn check_ranking(
+    board: &ReferencePlanner<'_>,
+    placed: &PlacedSlot,
+    placement: Placement,
+    places: &[Place],
+) -> AssertionResult {
     let rank = |device: &DeviceView| {
         let b = device.balance;
         let [capacity, held, releasing, promised, foreign] =
@@ -161,17 +181,17 @@ fn judge_rank(board: &Board<'_>, placed: &PlacedSlot, placement: Placement, plac
     Ok(())
 }
 
-fn judge_victims(
+fn check_victims(
     reference: &Reference,
     before: &State,
     placed: &PlacedSlot,
     owner: Option<WorkloadId>,
     victims: &[SlotId],
     at: Timestamp,
-) -> Outcome {
+) -> AssertionResult {
     let Some(model) = reference.models.get(&placed.model) else { return Ok(()) };
     ensure!("eviction", placed.promised, "{placed:?} does not wait for {victims:?}");
-    let asker = Asker::new(reference, before, &placed.model, owner);
+    let asker = Requester::new(reference, before, &placed.model, owner);
     for id in victims {
         let Some(victim) = reference.slots.get(&(*id, None)) else { continue };
         let (Some(of), Some(spec)) = (&victim.placed, &victim.spec) else { continue };
@@ -197,14 +217,14 @@ fn judge_victims(
         let min = theirs.map_or(0, |row| row.spec.replicas.min);
         ensure!("eviction: not needed", !current || left >= min, "{victim:?}: {left} of at least {min}");
     }
-    let board = Board::new(reference, before);
+    let board = ReferencePlanner::new(reference, before);
     let avoid = avoided(reference, owner, placed);
-    let asks = asker.asks(&model.spec, avoid.as_ref());
+    let request = asker.request(&model.spec, avoid.as_ref());
     let is_reserved = asker.has_a_reservation(before);
-    let now = board.places(asks, When::Now);
+    let now = board.places(request, When::Now);
     ensure!("eviction: only when nothing fits", now.is_empty(), "{placed:?} for {victims:?}, though {now:?}");
     let fits = |leaving: &[SlotId]| {
-        let mut places = board.places(asks, When::Later(leaving));
+        let mut places = board.places(request, When::Later(leaving));
         places.retain(|place| !is_reserved || place.runner == placed.runner);
         !places.is_empty()
     };
@@ -221,32 +241,37 @@ fn judge_victims(
     Ok(())
 }
 
-/// Nothing waits that could be served or placed now.
-pub(crate) fn judge_waiting(reference: &Reference, state: &State) -> Outcome {
-    let board = Board::new(reference, state);
+/// Checks that no workload waits that a slot could serve or that fits somewhere now.
+pub(crate) fn check_waiting(reference: &Reference, state: &State) -> AssertionResult {
+    let board = ReferencePlanner::new(reference, state);
     let may = |row: &crate::reference::Workload| !row.pauses && row.waits_for.is_none();
     let waiting = reference.workloads.iter().filter(|(_, row)| row.state == WorkloadState::Queued && may(row));
     for (id, row) in waiting {
         let Some(model) = reference.models.get(&row.submission.model).filter(|model| !model.deleted) else { continue };
         let shown = state.workload(*id);
-        let asker = Asker::new(reference, state, &row.submission.model, Some(*id));
-        let asks = asker.asks(&model.spec, None);
+        let asker = Requester::new(reference, state, &row.submission.model, Some(*id));
+        let request = asker.request(&model.spec, None);
         if row.submission.kind == WorkloadKind::Lease {
-            let open = open_slot(reference, state, &board, asks);
+            let open = open_slot(reference, state, &board, request);
             ensure!("nothing waits that a slot could serve", open.is_none(), "{shown:?} beside {open:?}");
             if model.spec.replicas.max.is_some_and(|max| live(state, &row.submission.model) >= max) {
                 continue;
             }
         }
-        let places = board.places(asks, When::Now);
+        let places = board.places(request, When::Now);
         ensure!("nothing waits that fits now", places.is_empty(), "{shown:?}, though {places:?}");
     }
     Ok(())
 }
 
-/// A slot of a model's current revision that would take a lease of the one who asks.
-fn open_slot(reference: &Reference, state: &State, board: &Board<'_>, asks: Asks<'_>) -> Option<SlotId> {
-    let model = &asks.spec.name;
+/// Finds a slot of the model's current revision that would take the requested lease.
+fn open_slot(
+    reference: &Reference,
+    state: &State,
+    board: &ReferencePlanner<'_>,
+    request: PlacementRequest<'_>,
+) -> Option<SlotId> {
+    let model = &request.spec.name;
     let current = reference.models.get(model)?;
     let open = |id: &SlotId, slot: &crate::reference::Slot| {
         let users = reference.workloads.values().filter(|row| row.slot == Some(*id)).count();
@@ -258,7 +283,7 @@ fn open_slot(reference: &Reference, state: &State, board: &Board<'_>, asks: Asks
             && slot.spec.as_ref().is_some_and(|spec| users < spec.concurrency as usize)
             && runner
                 .is_some_and(|runner| runner.reported && runner.barred.is_none() && runner.liveness == Liveness::Ready)
-            && board.takes_lease(slot, asks)
+            && board.takes_lease(slot, request)
     };
     reference.slots.iter().find(|((id, stray), slot)| stray.is_none() && open(id, slot)).map(|((id, _), _)| *id)
 }
