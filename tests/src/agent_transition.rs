@@ -1,12 +1,15 @@
 //! Applies the transitions of one agent and of its machine.
 
+use std::collections::BTreeMap;
+
 use berth_core::Command;
 use berth_domain::{
     Bytes, Evidence, FailureReason, Generation, GpuHealth, Incarnation, ReportedClaim, ReportedState, RunnerReport,
     SlotEnd, SlotId,
 };
+use berth_sim::{Record, SimulatedSlot};
 
-use crate::agent::{Agent, Process};
+use crate::agent::Agent;
 use crate::names;
 use crate::system_under_test::{AssertionResult, SystemUnderTest};
 use crate::transition::AgentTransition;
@@ -45,33 +48,31 @@ impl SystemUnderTest {
             AgentTransition::FollowDesired => agent.work(&self.state),
             AgentTransition::RefuseStarts => agent.refuse(&self.state),
             AgentTransition::LoseRecord { slot } => {
-                let lost = agent.running(*slot);
-                lost.and_then(|slot| agent.processes.get_mut(&slot)).into_iter().for_each(|row| row.lost = true);
+                agent.running(*slot).into_iter().for_each(|slot| agent.lose_record(slot));
             }
             AgentTransition::FindRecords => {
-                agent.processes.values_mut().for_each(|row| (row.lost, row.sought) = (false, false))
+                agent.sim.slots.values_mut().for_each(|slot| slot.record = Record::Kept);
             }
-            AgentTransition::Restart => (agent.incarnation, agent.sequence) = (None, 0),
+            AgentTransition::Restart => agent.restart(),
             AgentTransition::Overuse { slot, mib } => {
-                let slot = agent.running(*slot);
-                let process = slot.and_then(|slot| agent.processes.get_mut(&slot));
-                process.into_iter().for_each(|row| row.beyond = Bytes::mib(*mib));
+                agent.running(*slot).into_iter().for_each(|slot| agent.overuse(slot, Bytes::mib(*mib)));
             }
-            AgentTransition::ToggleAttribution => agent.blind = !agent.blind,
+            AgentTransition::ToggleAttribution => agent.sim.attributes = !agent.sim.attributes,
             AgentTransition::Stray { gpu: n, gib, foreign_cluster } => {
                 agent.foreign_cluster = *foreign_cluster;
                 self.strays += 1;
                 let uuid = gpu(n).map(|n| self.machines[machine].gpus[n].uuid.clone());
                 let claims = uuid.into_iter().map(|uuid| ReportedClaim { uuid, bytes: Bytes::gib(*gib) }).collect();
-                let process = Process {
+                let mut stray = SimulatedSlot {
                     generation: Generation::new(1),
+                    model: None,
                     state: ReportedState::Ready,
                     claims,
-                    beyond: Bytes::ZERO,
-                    lost: false,
-                    sought: false,
+                    uses: BTreeMap::new(),
+                    record: Record::Kept,
                 };
-                agent.processes.insert(names::stray(self.strays), process);
+                stray.use_percent(100);
+                agent.sim.slots.insert(names::stray(self.strays), stray);
             }
             AgentTransition::Reboot => self.reboot(machine),
             AgentTransition::Foreign { gpu: n, gib } => {
@@ -99,20 +100,20 @@ impl SystemUnderTest {
         match (transition, self.agents[number].last.clone()) {
             (AgentTransition::RepeatReport, Some(last)) => self.send(Command::Report(Box::new(last))).map(|_| ()),
             (AgentTransition::ReportAsOlderIncarnation, Some(last)) => {
-                let before = self.agents[number].incarnation.map_or(1, Incarnation::get).saturating_sub(1);
+                let before = self.agents[number].sim.facts.incarnation.map_or(1, Incarnation::get).saturating_sub(1);
                 let ghost = RunnerReport { incarnation: Some(Incarnation::new(before)), slots: Vec::new(), ..last };
                 self.send(Command::Report(Box::new(ghost))).map(|_| ())
             }
             (AgentTransition::ReportOlderGeneration { slot }, _) => {
                 let slot = self.agents[number].running(*slot);
                 let kept = self.agents[number].clone();
-                if let Some(process) = slot.and_then(|slot| self.agents[number].processes.get_mut(&slot)) {
+                if let Some(process) = slot.and_then(|slot| self.agents[number].sim.slots.get_mut(&slot)) {
                     process.generation = Generation::new(process.generation.get().saturating_sub(1));
                     process.state = ReportedState::STOPPED;
                 }
                 self.report(number)?;
-                let (incarnation, sequence) = (self.agents[number].incarnation, self.agents[number].sequence);
-                self.agents[number] = Agent { incarnation, sequence, ..kept };
+                // The report was about an older start; the slots are as they were.
+                self.agents[number].sim.slots = kept.sim.slots;
                 Ok(())
             }
             _ => self.report(number),
@@ -129,8 +130,8 @@ impl SystemUnderTest {
     fn reboot(&mut self, machine: usize) {
         self.machines[machine].boots += 1;
         for agent in self.agents.iter_mut().filter(|row| row.runner.machine == machine) {
-            agent.processes.clear();
-            (agent.incarnation, agent.sequence) = (None, 0);
+            agent.sim.slots.clear();
+            agent.restart();
         }
     }
 }

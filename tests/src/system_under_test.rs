@@ -292,7 +292,7 @@ impl SystemUnderTest {
 
     /// Polls as one agent, or, if `wrong`, as its previous incarnation.
     pub fn poll(&mut self, agent: usize, wrong: bool) -> AssertionResult {
-        let Some(incarnation) = self.agents[agent].incarnation else { return self.report(agent) };
+        let Some(incarnation) = self.agents[agent].sim.facts.incarnation else { return self.report(agent) };
         let incarnation = if wrong { Incarnation::new(incarnation.get() - 1) } else { incarnation };
         self.send(Command::Poll { runner: names::runner(agent), incarnation, obeyed: None }).map(|_| ())
     }
@@ -302,7 +302,7 @@ impl SystemUnderTest {
         let machine = self.agents[agent].runner.machine;
         let others: Vec<Agent> = self.agents.iter().filter(|row| row.runner.machine == machine).cloned().collect();
         let uses = |uuid: &berth_domain::DeviceUuid| {
-            others.iter().fold(Bytes::ZERO, |sum, row| sum.saturating_add(row.uses(uuid)))
+            others.iter().fold(Bytes::ZERO, |sum, row| sum.saturating_add(row.sim.uses(uuid)))
         };
         let report = self.agents[agent].report(&self.machines[machine], uses);
         self.send_report(agent, report)
@@ -311,10 +311,10 @@ impl SystemUnderTest {
     fn send_report(&mut self, agent: usize, report: RunnerReport) -> AssertionResult {
         let step = self.send(Command::Report(Box::new(report)))?;
         match step.answer {
-            Ok(Answer::Reported { incarnation }) => self.agents[agent].incarnation = Some(incarnation),
+            Ok(Answer::Reported { incarnation }) => self.agents[agent].sim.facts.incarnation = Some(incarnation),
             // The server forgot the runner, or the boot is new: the agent registers with its next report.
             Err(berth_core::Refusal::NotRegistered { .. } | berth_core::Refusal::Superseded { .. }) => {
-                self.agents[agent].incarnation = None;
+                self.agents[agent].sim.facts.incarnation = None;
             }
             _ => {}
         }

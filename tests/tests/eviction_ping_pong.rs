@@ -146,7 +146,7 @@ impl Bench {
         let done = step(&mut self.state, command, Timestamp::from_millis(self.now));
         assert!(done.answer.is_ok(), "{command:?}: {:?}", done.answer);
         if let Ok(berth_core::Answer::Reported { incarnation }) = done.answer {
-            self.agent.incarnation = Some(incarnation);
+            self.agent.sim.facts.incarnation = Some(incarnation);
         }
         for event in &done.events {
             match event {
@@ -162,7 +162,7 @@ impl Bench {
     fn agent_works(&mut self) {
         self.agent.work(&self.state);
         let uses: BTreeMap<_, _> =
-            self.machine.gpus.iter().map(|gpu| (gpu.uuid.clone(), self.agent.uses(&gpu.uuid))).collect();
+            self.machine.gpus.iter().map(|gpu| (gpu.uuid.clone(), self.agent.sim.uses(&gpu.uuid))).collect();
         let used = uses.values().fold(Bytes::ZERO, |sum, bytes| sum.saturating_add(*bytes));
         assert!(used <= Bytes::gib(80), "{used} used of 80 GiB");
         let report = self.agent.report(&self.machine, |uuid| uses.get(uuid).copied().unwrap_or_default());

@@ -9,7 +9,7 @@ use berth_domain::{
     Timestamp, WorkloadId, WorkloadState,
 };
 use berth_tests::agent::Agent;
-use berth_tests::checks::check_lines;
+use berth_tests::assertions::check_lines;
 use berth_tests::names::{self, name};
 use berth_tests::world::{Gpu, Machine, Runner};
 
@@ -84,9 +84,9 @@ impl Fleet {
     fn report(&mut self, number: usize) {
         self.agents[number].work(&self.state);
         let agent = self.agents[number].clone();
-        let report = self.agents[number].report(&self.machines[number], |uuid| agent.uses(uuid));
+        let report = self.agents[number].report(&self.machines[number], |uuid| agent.sim.uses(uuid));
         if let Some(Answer::Reported { incarnation }) = self.send(&Command::Report(Box::new(report))) {
-            self.agents[number].incarnation = Some(incarnation);
+            self.agents[number].sim.facts.incarnation = Some(incarnation);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use berth_core::{Command, Settings, invariants, step};
 use berth_domain::{EpochTag, Span};
-use berth_tests::checks::difference;
+use berth_tests::assertions::difference;
 use berth_tests::names;
 use berth_tests::system_under_test::{SystemUnderTest, config};
 use berth_tests::transition::{Transition, transitions};

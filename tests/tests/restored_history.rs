@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use berth_core::{Answer, Command, Refusal, Settings, Snapshot, State, invariants, step};
 use berth_domain::*;
+use berth_sim::SimulatedAgent;
 use uuid::Uuid;
 
 fn at(seconds: u64) -> Timestamp {
@@ -85,66 +86,35 @@ impl Server {
     }
 }
 
-/// A runner with one GPU of 80 GiB, and an agent that obeys whom it should.
+/// A runner with one GPU of 80 GiB, and an agent that obeys the newest answer of its server.
 #[derive(Clone)]
 struct Agent {
-    id: RunnerId,
-    machine: &'static str,
-    gpu: &'static str,
-    incarnation: Option<Incarnation>,
-    sequence: u64,
+    sim: SimulatedAgent,
     obeyed: Option<HistoryPoint>,
-    slots: BTreeMap<SlotId, (Generation, Bytes)>,
     /// Every slot that it ever started, in order.
     started: Vec<SlotId>,
 }
 
 impl Agent {
-    fn new(id: &str, machine: &'static str, gpu: &'static str) -> Self {
-        Self {
-            id: name(id),
-            machine,
-            gpu,
-            incarnation: None,
-            sequence: 0,
-            obeyed: None,
-            slots: BTreeMap::new(),
-            started: Vec::new(),
-        }
-    }
-
-    /// What it says of the slots that it runs.
-    fn living(&self) -> Vec<SlotReport> {
-        let slot = |(id, (generation, bytes)): (&SlotId, &(Generation, Bytes))| SlotReport {
-            id: *id,
-            generation: *generation,
-            model: None,
-            state: ReportedState::Ready,
-            exit: None,
-            endpoint: Some(name(&format!("http://{}:{generation}", self.id))),
-            claims: vec![ReportedClaim { uuid: name(self.gpu), bytes: *bytes }],
-            memory: vec![ReportedMemory { uuid: name(self.gpu), used: *bytes, peak: *bytes }],
+    fn new(id: &str, machine: &str, gpu: &str) -> Self {
+        let gpu = GpuReport {
+            uuid: name(gpu),
+            index: 0,
+            name: name("GPU"),
+            memory_total: Bytes::gib(80),
+            memory_used: Bytes::ZERO,
+            memory_reserved: Bytes::ZERO,
+            parent: None,
+            health: GpuHealth::Ok,
         };
-        self.slots.iter().map(slot).collect()
-    }
-
-    fn report(&mut self, server: &mut Server) {
-        let slots = self.living();
-        self.report_slots(server, slots);
-    }
-
-    fn report_slots(&mut self, server: &mut Server, slots: Vec<SlotReport>) {
-        self.sequence += 1;
-        let used =
-            slots.iter().flat_map(|slot| &slot.memory).fold(Bytes::ZERO, |sum, row| sum.saturating_add(row.used));
-        let report = RunnerReport {
-            runner: self.id.clone(),
-            incarnation: self.incarnation,
+        let sim = SimulatedAgent::new(RunnerReport {
+            runner: name(id),
+            incarnation: None,
             cluster: Some(ClusterId::new(Uuid::from_u128(7))),
-            obeyed: self.obeyed.map(ObeyedAnswer::Verified),
+            obeyed: None,
             shares_machine: true,
-            sequence: Sequence::new(self.sequence),
-            machine: name(self.machine),
+            sequence: Sequence::default(),
+            machine: name(machine),
             boot: name("boot"),
             version: name(""),
             address: name(""),
@@ -154,72 +124,43 @@ impl Agent {
             engines: BTreeMap::new(),
             runtimes: BTreeMap::from([(name("vllm"), RuntimeKind::Both)]),
             host: HostReport { cpu: Millicores::new(1000), ram: Bytes::gib(100) },
-            gpus: vec![GpuReport {
-                uuid: name(self.gpu),
-                index: 0,
-                name: name("GPU"),
-                memory_total: Bytes::gib(80),
-                memory_used: used,
-                memory_reserved: Bytes::ZERO,
-                parent: None,
-                health: GpuHealth::Ok,
-            }],
-            slots,
-        };
-        match server.try_send(&Command::Report(Box::new(report.clone()))) {
-            Ok(Answer::Reported { incarnation }) => self.incarnation = Some(incarnation),
-            // The server forgot that this agent registered: it registers anew.
-            Err(refusal) if refusal.code() == "not_registered" => {
-                let report = RunnerReport { incarnation: None, ..report };
-                let Answer::Reported { incarnation } = server.send(&Command::Report(Box::new(report))) else {
-                    unreachable!("a report is answered with an incarnation")
-                };
-                self.incarnation = Some(incarnation);
-            }
-            other => unreachable!("a report is taken: {other:?}"),
-        }
+            gpus: vec![gpu],
+            slots: Vec::new(),
+        });
+        Self { sim, obeyed: None, started: Vec::new() }
     }
 
-    /// Reports, hears what is wanted, and does it if the answer is not older than one that it obeyed.
+    /// Reports, and registers anew if the server forgot that this agent registered.
+    fn report(&mut self, server: &mut Server) {
+        self.sim.facts.obeyed = self.obeyed.map(ObeyedAnswer::Verified);
+        let report = self.sim.report(|uuid| self.sim.uses(uuid));
+        let answer = match server.try_send(&Command::Report(Box::new(report.clone()))) {
+            Err(refusal) if refusal.code() == "not_registered" => {
+                server.send(&Command::Report(Box::new(RunnerReport { incarnation: None, ..report })))
+            }
+            answer => answer.expect("a report is taken"),
+        };
+        let Answer::Reported { incarnation } = answer else { unreachable!("a report is answered: {answer:?}") };
+        self.sim.facts.incarnation = Some(incarnation);
+        self.sim.sent_report(at(server.now));
+        self.sim.forget_acknowledged();
+    }
+
+    /// Reports, hears what is desired, and follows it if the answer is not older than one that it obeyed.
     fn obey(&mut self, server: &mut Server) {
         self.report(server);
-        let runner = server.state.runner(&self.id).expect("it is known");
+        let runner = server.state.runner(&self.sim.facts.runner).expect("it is known");
         let point = HistoryPoint { revision: runner.desired, ..server.state.point() };
         let is_older = |known: HistoryPoint| (point.epoch, point.revision) < (known.epoch, known.revision);
         if self.obeyed.is_some_and(is_older) {
             return;
         }
         self.obeyed = Some(point);
-        let mut gone = Vec::new();
-        for slot in server.state.desired(&self.id) {
-            let bytes = slot.gpus.first().map(|gpu| gpu.memory_bytes).unwrap_or_default();
-            match slot.action {
-                DesiredAction::Run(_) if !self.slots.contains_key(&slot.id) => {
-                    self.slots.insert(slot.id, (slot.generation, bytes));
-                    self.started.push(slot.id);
-                }
-                DesiredAction::Run(_) => {}
-                DesiredAction::Account if self.slots.contains_key(&slot.id) => {}
-                DesiredAction::Stop | DesiredAction::Account => {
-                    self.slots.remove(&slot.id);
-                    gone.push(SlotReport {
-                        id: slot.id,
-                        generation: slot.generation,
-                        model: None,
-                        state: ReportedState::Gone {
-                            why: SlotEnd::NoTrace,
-                            evidence: Evidence { tree_gone: true, driver_clear: true },
-                        },
-                        exit: None,
-                        endpoint: None,
-                        claims: Vec::new(),
-                        memory: Vec::new(),
-                    });
-                }
-            }
+        for slot in server.state.desired(&self.sim.facts.runner) {
+            self.started.extend(self.sim.is_new(&slot).then_some(slot.id));
+            self.sim.follow(&slot);
         }
-        gone.extend(self.living());
-        self.report_slots(server, gone);
+        self.report(server);
     }
 
     fn obey_for_a_while(&mut self, server: &mut Server) {
@@ -255,7 +196,7 @@ fn an_answer_of_the_same_epoch_that_is_not_known_is_noticed() {
     let mut copy = server.read_back();
     server.submit("large", WorkloadKind::Lease);
     agent.obey_for_a_while(&mut server);
-    assert_eq!(agent.slots.len(), 1);
+    assert_eq!(agent.sim.slots.len(), 1);
 
     copy.start(9);
     agent.report(&mut copy);
@@ -264,7 +205,7 @@ fn an_answer_of_the_same_epoch_that_is_not_known_is_noticed() {
     let lease = copy.submit("small", WorkloadKind::Lease);
     assert_eq!(copy.state_of(lease), (WorkloadState::Queued, Some("history_went_back")));
     agent.obey_for_a_while(&mut copy);
-    assert_eq!(agent.slots.len(), 1, "nothing is stopped, and nothing is started");
+    assert_eq!(agent.sim.slots.len(), 1, "nothing is stopped, and nothing is started");
 
     copy.send(&Command::ContinueHistory { reason: name("test") });
     agent.obey_for_a_while(&mut copy);
@@ -355,15 +296,19 @@ fn a_runner_is_told_nothing_before_it_has_reported_since_a_restore() {
     server.start(2);
     agent.obey(&mut server);
     // The slot goes after the copy was made.
-    agent.slots.clear();
+    agent.sim.slots.clear();
 
     copy.send(&Command::Restore);
     copy.start(3);
-    let incarnation = agent.incarnation.expect("it is registered");
+    let incarnation = agent.sim.facts.incarnation.expect("it is registered");
     let obeyed = agent.obeyed.map(ObeyedAnswer::Verified);
-    copy.send(&Command::Poll { runner: agent.id.clone(), incarnation, obeyed });
+    copy.send(&Command::Poll { runner: agent.sim.facts.runner.clone(), incarnation, obeyed });
     assert!(copy.state.epoch() > server.state.epoch(), "the poll shows what was obeyed");
-    assert_eq!(copy.state.desired(&agent.id), [], "the slot that is known from the copy is not started again");
+    assert_eq!(
+        copy.state.desired(&agent.sim.facts.runner),
+        [],
+        "the slot that is known from the copy is not started again"
+    );
     agent.obey_for_a_while(&mut copy);
     assert_eq!(agent.started.iter().filter(|slot| **slot == agent.started[0]).count(), 1);
 }
@@ -378,7 +323,7 @@ fn a_slot_that_was_started_again_since_is_followed_to_its_newest_start() {
     let mut copy = server.read_back();
     let slot = agent.started[0];
     // The lost history has started it again in its place.
-    agent.slots.insert(slot, (Generation::new(4), Bytes::gib(60)));
+    agent.sim.slots.get_mut(&slot).expect("it runs").generation = Generation::new(4);
     agent.obeyed = Some(HistoryPoint { epoch: Epoch::new(9), ..agent.obeyed.expect("it obeyed") });
 
     copy.send(&Command::Restore);
@@ -386,7 +331,8 @@ fn a_slot_that_was_started_again_since_is_followed_to_its_newest_start() {
     agent.obey_for_a_while(&mut copy);
     let view = copy.state.slots().into_iter().find(|view| view.id == slot).expect("it is known");
     assert_eq!((view.generation, view.state), (Generation::new(4), SlotState::Ready));
-    assert_eq!(view.endpoint.map(|endpoint| endpoint.to_string()), Some("http://r1:4".to_owned()));
+    let endpoint = view.endpoint.map(|endpoint| endpoint.to_string());
+    assert_eq!(endpoint, Some(format!("r1:{slot}:4")), "the endpoint of the newest start");
     assert_eq!(copy.state_of(lease).0, WorkloadState::Running);
     assert_eq!(copy.held("GPU-1"), Bytes::gib(60), "charged once");
     // It can be stopped, and its memory comes back.
@@ -408,7 +354,7 @@ fn nothing_is_placed_on_a_machine_before_all_its_runners_were_heard() {
     agents.iter_mut().for_each(|agent| agent.obey(&mut server));
     server.submit("large", WorkloadKind::Lease);
     agents.iter_mut().for_each(|agent| agent.obey_for_a_while(&mut server));
-    assert_eq!((agents[0].slots.len(), agents[1].slots.len()), (0, 1), "r2 has a slot on the shared GPU");
+    assert_eq!((agents[0].sim.slots.len(), agents[1].sim.slots.len()), (0, 1), "r2 has a slot on the shared GPU");
 
     copy.send(&Command::Restore);
     copy.start(3);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use berth_core::view::{DeviceView, HostView, ModelView, RunnerView, SlotView, WorkloadView};
 use berth_core::{Command, FleetChanges, SlotRef, Snapshot, State, WorkChanges, invariants, replay, step};
 use berth_domain::{DeviceUuid, EpochTag, MachineId, ModelName, RunnerId, Span, WorkloadId};
-use berth_tests::checks::difference;
+use berth_tests::assertions::difference;
 use berth_tests::names;
 use berth_tests::system_under_test::{SystemUnderTest, config};
 use berth_tests::transition::{Transition, transitions};
@@ -89,7 +89,7 @@ fn check_copying(world: &World, transitions: &[Transition], rest: &[Transition],
     invariants::check(&from_copy).map_err(|violation| violation.to_string())
 }
 
-/// Listings as somebody keeps them who only hears of changes.
+/// Listings that are kept up to date by the reported changes alone.
 #[derive(Default)]
 struct Kept {
     workloads: BTreeMap<WorkloadId, WorkloadView>,
@@ -125,7 +125,7 @@ impl Kept {
     }
 
     fn compare(&self, state: &State) -> Result<(), String> {
-        // A position is a matter of everybody else too.
+        // A position depends on the other workloads too.
         let placeless = |view: &WorkloadView| WorkloadView { position: None, ..view.clone() };
         let mut workloads: Vec<_> = self.workloads.values().map(placeless).collect();
         workloads.sort_by_key(|view| view.number);

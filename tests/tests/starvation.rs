@@ -1,6 +1,6 @@
 //! Nothing waits for ever, and nothing stays charged: steady arrivals of one priority in random small fleets.
 //!
-//! Leases and jobs have a bounded length, agents do what they are told, and nobody is pinned or must be there. Then each
+//! Leases and jobs have a bounded length, agents do what they are told, and no model is pinned or has a minimum. Then each
 //! workload that was taken in runs within a bound: the age limit, and for each workload of the run the longest time that
 //! one can be in the way of another. After arrivals stop and everything is done, no memory is charged and nothing waits.
 
@@ -36,7 +36,7 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
     prop::collection::vec(arrival, 10..60)
 }
 
-/// The same world, in which nothing has to stay and everybody agrees about their GPUs.
+/// Returns the world without pinned models and minimums, in which all runners agree about their GPUs.
 fn without_what_must_stay(mut world: World) -> World {
     for model in &mut world.models {
         model.replicas = Replicas { min: 0, max: model.replicas.max, pinned: false };
@@ -71,7 +71,7 @@ impl Day {
         Ok(())
     }
 
-    /// A second passes: agents work and report, whoever is done leaves, and nobody has waited too long.
+    /// Lets a second pass: agents work and report, finished work leaves, and no workload has waited too long.
     fn second(&mut self) -> AssertionResult {
         self.run.now = self.run.now.after(Span::from_secs(1));
         for agent in 0..self.run.agents.len() {
@@ -106,7 +106,7 @@ impl Day {
         }
         let Some(slot) = self.run.state.workload(id).and_then(|row| row.slot) else { return Ok(()) };
         for agent in 0..self.run.agents.len() {
-            if self.run.agents[agent].processes.contains_key(&slot) {
+            if self.run.agents[agent].sim.slots.contains_key(&slot) {
                 self.run.agents[agent].put(slot, ReportedState::Exited { code: 0 });
                 self.run.report(agent)?;
             }

@@ -205,7 +205,7 @@ impl Reference {
         Ok(())
     }
 
-    /// Nobody else uses anything on the GPUs of a runner whose machine has just started. Its first report is no boot.
+    /// Notes a boot: there is no foreign use on the GPUs of the runner. The first report of a runner is no boot.
     fn boot(&mut self, runner: &RunnerId) {
         if !self.booted.insert(runner.clone()) {
             let here = |device: &&mut Device| device.seats.contains_key(runner);

@@ -52,7 +52,7 @@ fn with_kill_slots_end_with_their_agent_and_the_next_one_proves_it() {
     agent.restart();
     fleet.until_slot(&chat.slot, "released");
     let _ = fleet.running(&chat.workload);
-    // Who did not hear it is ended by the next agent, or adopted: it is one process or none.
+    // A process that missed the signal is ended by the next agent, or adopted: it is one process or none.
     eventually("the other is ended or adopted", || {
         let alive = machine.living_of(&deaf.slot).len();
         let state = fleet.slot_state(&deaf.slot);

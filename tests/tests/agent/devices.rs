@@ -1,6 +1,6 @@
 //! Physical GPUs: replicas, MIG, shared and exclusive devices, through the driver that agents really ask.
 
-use berth_tests::fleet::{Fleet, Gpu, Machine, Model, Witness, diary};
+use berth_tests::fleet::{Fleet, Gpu, LedgerWatch, Machine, Model, diary};
 use berth_tests::service::{GIB, eventually};
 use serde_json::json;
 
@@ -14,7 +14,7 @@ fn shared(fleet: &Fleet) -> (Machine, [berth_tests::fleet::Agent; 2]) {
     (machine, agents)
 }
 
-/// What one agent has just started the other takes for somebody else's, until both have reported it.
+/// What one agent has just started is foreign to the other, until both have reported it.
 fn leaves_600(fleet: &Fleet, machine: &Machine) {
     eventually("600 MB are left", || {
         let device = fleet.device(&machine.uuid(0));
@@ -26,7 +26,7 @@ fn leaves_600(fleet: &Fleet, machine: &Machine) {
 fn g1_five_of_8000_on_one_gpu_of_32600_that_two_agents_see() {
     let fleet = Fleet::start();
     let (machine, _agents) = shared(&fleet);
-    let witness = Witness::of(&machine, &fleet, 1);
+    let watch = LedgerWatch::of(&machine, &fleet, 1);
     let leases: Vec<String> = (0..5)
         .map(|number| {
             let name = format!("m{number}");
@@ -42,7 +42,7 @@ fn g1_five_of_8000_on_one_gpu_of_32600_that_two_agents_see() {
     assert_eq!(machine.living().len(), 4);
     assert_eq!(fleet.device(&machine.uuid(0))["replicas"], 2);
     leaves_600(&fleet, &machine);
-    witness.saw_nothing_wrong();
+    watch.saw_nothing_wrong();
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn g11_two_agents_of_one_machine_share_one_ledger() {
     let (a, b) = (fleet.lease("forty-a"), fleet.lease("forty-b"));
     fleet.until_heard_again(&agents[1]);
     assert_eq!((fleet.api.state(&a).as_str(), fleet.api.state(&b).as_str()), ("queued", "queued"));
-    // What one of them runs is nobody's foreign use for the other.
+    // What one of them runs is not foreign to the other.
     fleet.until_charge(&uuid, "30 are left", |charge| charge.foreign == 0 && charge.free == 30);
     for lease in [&a, &b] {
         let _ = fleet.api.cancel(lease);
@@ -225,7 +225,7 @@ fn g11_starts_on_one_gpu_are_one_at_a_time_over_two_agents() {
     let machine = Machine::new(&[80]);
     let _agents =
         ["a", "b"].map(|side| machine.plan(&fleet).set(&format!("labels = {{ side = \"{side}\" }}")).start(&fleet));
-    let witness = Witness::of(&machine, &fleet, 1);
+    let watch = LedgerWatch::of(&machine, &fleet, 1);
     let leases: Vec<String> = (0..6)
         .map(|number| {
             let (name, side) = (format!("m{number}"), if number % 2 == 0 { "a" } else { "b" });
@@ -240,7 +240,7 @@ fn g11_starts_on_one_gpu_are_one_at_a_time_over_two_agents() {
     let diary = machine.diary();
     assert_eq!(diary.iter().filter(|entry| entry.what == "start").count(), 6);
     assert_eq!(diary::overlaps(&diary, &machine.uuid(0)), [], "two starts at once");
-    witness.saw_nothing_wrong();
+    watch.saw_nothing_wrong();
 }
 
 #[test]

@@ -130,7 +130,7 @@ fn n9_an_engine_that_stops_answering_is_ended() {
     let _agent = machine.plan(&fleet).watching().start(&fleet);
     fleet.model(&Model::new("chat", 20));
     let chat = fleet.run("chat");
-    // It lives, holds its memory, and answers nobody.
+    // It lives, holds its memory, and answers no request.
     let stopped = machine.living_of(&chat.slot)[0].pid;
     machine.pause(stopped);
     eventually("its slot is ended", || machine.living_of(&chat.slot).is_empty().then_some(()));

@@ -77,7 +77,7 @@ fn a_real_llama_cpp_server_answers_as_a_slot_is_evicted_and_proven_gone() {
     let pids: Vec<u32> = machine.living_of(&running.slot).iter().map(|process| process.pid).collect();
     assert!(!pids.is_empty());
 
-    // Somebody needs the whole GPU: llama.cpp is idle, goes, and only then does the other start.
+    // Another model needs the whole GPU: llama.cpp is idle, goes, and only then does the other start.
     fleet.complete(&lease);
     fleet.model(&Model::new("whole", 79).with("exclusive", json!(true)));
     let whole = fleet.run("whole");

@@ -25,7 +25,7 @@ fn a_file_on_a_runners_disk_is_estimated_by_its_agent_and_charged() {
     let args = model["args"].to_string();
     assert!(args.contains("--ctx-size") && args.contains("4096"), "what the arguments left out is added: {args}");
 
-    // The number is the file's own, whoever reads it.
+    // The number follows from the file, whichever program reads it.
     let of_one = |body: &Value| body["counts"][0]["gpus"][0]["total_bytes"].clone();
     let local = std::process::Command::new(berth_tests::service::berth())
         .args(["estimate", "--context", "4096", "--output", "json"])

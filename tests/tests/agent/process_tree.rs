@@ -4,10 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use berth_tests::fleet::{Fleet, Machine, Model, Witness};
+use berth_tests::fleet::{Fleet, LedgerWatch, Machine, Model};
 use berth_tests::service::eventually;
 
-/// Runs it, stops it, and watches that it is charged for as long as anybody of it lives.
+/// Runs a slot with these arguments, stops it, and checks that it is charged while any of its processes lives.
 fn ends_whole(args: &[&str]) {
     let fleet = Fleet::start();
     let machine = Machine::new(&[80]);
@@ -15,19 +15,19 @@ fn ends_whole(args: &[&str]) {
     let uuid = machine.uuid(0);
     fleet.model(&Model::new("chat", 60).args(args));
     let chat = fleet.run("chat");
-    let witness = Witness::of(&machine, &fleet, 1);
+    let watch = LedgerWatch::of(&machine, &fleet, 1);
     assert!(!machine.used(&uuid).is_empty());
     fleet.stop(&chat);
     eventually("it is released", || {
         let alive = !machine.living_of(&chat.slot).is_empty();
         let used = fleet.charge(&uuid).used();
-        // Who lived before the ledger was read is charged there, or has ended since.
+        // A process that lived before the ledger was read is charged there, or has ended since.
         assert!(used == 60 || !alive || machine.living_of(&chat.slot).is_empty(), "{used} GiB for a living tree");
         (used == 0).then_some(())
     });
     assert!(machine.living().is_empty());
     assert_eq!(machine.starts_of(&chat.slot), 1);
-    witness.saw_nothing_wrong();
+    watch.saw_nothing_wrong();
 }
 
 #[test]
@@ -45,14 +45,14 @@ fn n10_a_process_that_daemonises_is_found_and_ended() {
     let fleet = Fleet::with(&["scheduler.attempts=1"]);
     let machine = Machine::new(&[80]);
     let _agent = machine.agent(&fleet);
-    let witness = Witness::of(&machine, &fleet, 1);
+    let watch = LedgerWatch::of(&machine, &fleet, 1);
     // Its first process ends at once: to the agent that is the end of the slot, and what lives on is ended.
     fleet.model(&Model::new("chat", 60).args(&["--daemonise"]));
     let chat = fleet.lease("chat");
     fleet.until(&chat, "failed");
     fleet.until_charge(&machine.uuid(0), "its memory is free", |charge| charge.used() == 0);
     assert!(machine.living().is_empty());
-    witness.saw_nothing_wrong();
+    watch.saw_nothing_wrong();
 }
 
 #[test]
@@ -60,13 +60,13 @@ fn n10_a_process_that_forks_all_the_time_is_ended() {
     let fleet = Fleet::with(&["scheduler.attempts=1"]);
     let machine = Machine::new(&[80]);
     let _agent = machine.agent(&fleet);
-    let witness = Witness::of(&machine, &fleet, 1);
+    let watch = LedgerWatch::of(&machine, &fleet, 1);
     fleet.model(&Model::new("chat", 60).args(&["--forks"]));
     let chat = fleet.lease("chat");
     fleet.until(&chat, "failed");
     fleet.until_charge(&machine.uuid(0), "its memory is free", |charge| charge.used() == 0);
     assert!(machine.living().is_empty());
-    witness.saw_nothing_wrong();
+    watch.saw_nothing_wrong();
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn n10_an_unkillable_process_quarantines_its_device() {
     fleet.model(&Model::new("small", 10));
     let chat = fleet.run("chat");
     let pid = machine.living_of(&chat.slot)[0].pid;
-    // Somebody holds it at the moment of its end. It is neither there nor gone, and no signal changes that.
+    // A debugger holds it at the moment of its exit. It is neither there nor gone, and no signal changes that.
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("hold_at_exit.py");
     let mut holder = Command::new("python3")
         .arg(script)

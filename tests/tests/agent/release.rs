@@ -1,6 +1,6 @@
 //! Release: memory is free when it is proven free, and not before.
 
-use berth_tests::fleet::{Charge, Fleet, Machine, Model, Witness};
+use berth_tests::fleet::{Charge, Fleet, LedgerWatch, Machine, Model};
 use berth_tests::service::{GIB, eventually};
 use rustix::process::Signal;
 use serde_json::json;
@@ -10,7 +10,7 @@ fn r1_a_promise_does_not_start_before_the_memory_is_proven_back() {
     let fleet = Fleet::start();
     let machine = Machine::new(&[80]);
     let _agent = machine.plan(&fleet).set("stop_grace = \"1s\"").start(&fleet);
-    let witness = Witness::of(&machine, &fleet, 1);
+    let watch = LedgerWatch::of(&machine, &fleet, 1);
     fleet.model(&Model::new("sixty", 60).args(&["--ignore-term"]));
     fleet.model(&Model::new("forty", 40));
     let sixty = fleet.run("sixty");
@@ -28,7 +28,7 @@ fn r1_a_promise_does_not_start_before_the_memory_is_proven_back() {
     });
     assert!(waited > 0, "there was something to wait for");
     assert_eq!(fleet.charge(&machine.uuid(0)), Charge { held: 40, free: 40, ..Charge::default() });
-    witness.saw_nothing_wrong();
+    watch.saw_nothing_wrong();
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn r8_an_agent_that_lost_its_record_frees_nothing() {
     let alive = machine.living();
     agent.kill();
     std::fs::remove_dir_all(agent.data_dir()).unwrap();
-    let witness = Witness::of(&machine, &fleet, 1);
+    let watch = LedgerWatch::of(&machine, &fleet, 1);
     agent.restart();
     fleet.until_heard_again(&agent);
     fleet.until_heard_again(&agent);
@@ -235,7 +235,7 @@ fn r8_an_agent_that_lost_its_record_frees_nothing() {
     machine.change(|scene| scene.lists_the_dead = false);
     fleet.until_slot(&chat.slot, "released");
     assert_eq!(fleet.charge(&uuid).used(), 0);
-    witness.saw_nothing_wrong();
+    watch.saw_nothing_wrong();
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn r8_a_slot_that_its_agent_cannot_find_is_gone_without_a_trace() {
     machine.end_all();
     std::fs::remove_dir_all(agent.data_dir()).unwrap();
     assert_eq!(fleet.charge(&machine.uuid(0)).used(), 60, "absence is no proof");
-    // The server asks about it: the agent looks for its mark and at the driver, finds nobody, and that is proof.
+    // The server asks about it: the agent looks for its mark and at the driver, finds no process, and that is proof.
     agent.restart();
     fleet.until_slot(&chat.slot, "released");
     let again = fleet.running(&chat.workload);
@@ -271,7 +271,7 @@ fn r8_a_slot_that_the_driver_may_still_list_is_unknown_and_stays_charged() {
     machine.end_all();
     std::fs::remove_dir_all(agent.data_dir()).unwrap();
     agent.restart();
-    // The driver lists a process that nobody can see: it may be of this slot.
+    // The driver lists a process that the agent cannot see: it may be of this slot.
     let said = eventually("it says that it cannot tell", || {
         fleet.reported(&agent, &chat.slot).filter(|row| row["state"] == "unknown")
     });

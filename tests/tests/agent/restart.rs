@@ -73,7 +73,7 @@ fn n4_a_reboot_is_proof_and_the_old_boot_is_refused() {
     assert_eq!(fleet.api.workload(&chat.workload)["attempt"], 2);
     assert_eq!(fleet.charge(&machine.uuid(0)).used(), 60, "the old claim went with the old boot");
 
-    // Somebody of the old boot speaks up: nothing changes.
+    // An agent of the old boot reports: nothing changes.
     let alive = machine.living();
     let late = machine.plan(&fleet).id(agent.id()).booted("boot-1").launch();
     eventually("it is refused", || late.log().contains("old_boot").then_some(()));

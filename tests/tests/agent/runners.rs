@@ -65,7 +65,7 @@ fn n5_a_slot_that_the_server_does_not_know_is_charged_stopped_and_freed_on_proof
     fleet.model(&Model::new("chat", 60).args(&["--ignore-term"]));
     let chat = fleet.run("chat");
     fleet.complete(&chat.workload);
-    // An operator is wrong about it: the process lives, and nobody has it on the books.
+    // An operator is wrong about it: the process lives, and no ledger has its memory.
     agent.pause();
     let path = format!("/scheduler/slots/{}/force-release", chat.slot);
     let reply = fleet.api.post(&path, &json!({ "reason": "I thought it was gone" }));
@@ -146,7 +146,7 @@ fn n7_an_agent_of_the_same_name_that_serves_another_cluster_is_left_alone() {
     fleet.model(&Model::new("chat", 30));
     let chat = fleet.run("chat");
     let alive = machine.living();
-    // It knows nothing yet: neither whom it obeys, nor what it started.
+    // It knows nothing yet: neither its cluster, nor what it started.
     let mut other = machine.plan(&others).id(agent.id()).start(&others);
     others.model(&Model::new("chat", 20));
     let theirs = others.run("chat");

@@ -1,4 +1,4 @@
-//! Secrets for models come from the agent's machine, reach the slot, and are in nothing that anybody else can see.
+//! Secrets for models come from the agent's machine, reach the slot, and are in nothing that another user or client can see.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -55,7 +55,7 @@ fn argument_lists() -> Vec<(String, String)> {
     processes.filter_map(read).collect()
 }
 
-/// Everything that anybody but the slot can see of it: answers of the API, logs, records, argument lists.
+/// Everything that is visible outside of the slot: answers of the API, logs, records, argument lists.
 fn everything(fleet: &Fleet, agent: &Agent, slot: &str, workloads: &[&str]) -> Vec<(String, String)> {
     let mut paths: Vec<String> = ["models", "runners", "workloads", "scheduler/slots", "scheduler/decisions"]
         .iter()

@@ -1,6 +1,6 @@
 //! Slots are not the agent: a slot whose runtime names a `user` runs as that user, and finds nothing of the agent.
 //!
-//! Only root can start processes as another user. Where the tests run as somebody else they hold the agent to what it
+//! Only root can start processes as another user. Where the tests run as another user they hold the agent to what it
 //! says then: slots share its user, and another `user` is refused.
 
 use std::fs;
@@ -23,7 +23,7 @@ fn script(plan: Plan, text: &str) -> Plan {
     plan.runtime("probe", &["sh", "-c", &text.replace('{', "{{").replace('}', "}}")])
 }
 
-/// Writes a token of the agent into a file. From now on the server asks everybody for one, the test too.
+/// Writes a token of the agent into a file. From now on the server asks every client for one, the test too.
 fn write_token(fleet: &mut Fleet, agent: &str, path: &Path, mode: u32) {
     let admin = fleet.api.token("admin", "admin", None);
     fleet.api = fleet.api.with_token(&admin);
@@ -70,7 +70,7 @@ fn probe(token: &Path, data_dir: &Path) -> String {
 fn a_slot_of_another_user_finds_nothing_of_the_agent() {
     let mut fleet = Fleet::start();
     let machine = Machine::new(&[80]);
-    // Only what the agent itself keeps private protects it: everybody may enter the directories above.
+    // Only what the agent itself keeps private protects it: every user may enter the directories above.
     fs::set_permissions(machine.directory(), PermissionsExt::from_mode(0o755)).unwrap();
     let plan = machine.plan(&fleet);
     let token = machine.directory().join("token");
@@ -78,7 +78,7 @@ fn a_slot_of_another_user_finds_nothing_of_the_agent() {
     let data_dir = machine.directory().join(plan.name()).join("data");
     let secret = machine.directory().join("secret");
     fs::write(&secret, "secret").unwrap();
-    // It begins with a descriptor that somebody left open, and with secrets in its environment.
+    // It begins with a descriptor that was left open, and with secrets in its environment.
     let wrapper = "exec 9<\"$0\"; export BERTH_TOKEN=secret AGENT_SECRET=secret; exec \"$@\"";
     let plan =
         plan.set(&format!("token_file = {token:?}")).through(&["sh", "-c", wrapper, &secret.display().to_string()]);

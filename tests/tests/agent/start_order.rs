@@ -1,6 +1,6 @@
 //! Starts on one device are one at a time, since engines measure free memory as they start.
 
-use berth_tests::fleet::{Fleet, Machine, Model, Witness, diary};
+use berth_tests::fleet::{Fleet, LedgerWatch, Machine, Model, diary};
 use serde_json::json;
 
 #[test]
@@ -8,7 +8,7 @@ fn starts_on_one_gpu_are_one_at_a_time_and_on_two_at_once() {
     let fleet = Fleet::start();
     let machine = Machine::new(&[80, 80]);
     let _agent = machine.agent(&fleet);
-    let witness = Witness::of(&machine, &fleet, 2);
+    let watch = LedgerWatch::of(&machine, &fleet, 2);
     let leases: Vec<String> = (0..6)
         .map(|number| {
             let name = format!("m{number}");
@@ -26,7 +26,7 @@ fn starts_on_one_gpu_are_one_at_a_time_and_on_two_at_once() {
     let starts: Vec<u64> = diary.iter().filter(|entry| entry.what == "start").map(|entry| entry.at).collect();
     assert_eq!(starts.len(), 6);
     assert!(starts.windows(2).any(|pair| pair[1] - pair[0] < 200), "GPUs do not wait for each other: {starts:?}");
-    witness.saw_nothing_wrong();
+    watch.saw_nothing_wrong();
 }
 
 #[test]

@@ -20,7 +20,7 @@ enum Access {
 }
 use Access::{Join, Operate, OwnRunner, Public, Read, Submit};
 
-/// Every operation, and who may.
+/// Every operation, and the permission that it needs.
 const ROUTES: &[(&str, Access)] = &[
     ("GET /healthz", Public),
     ("GET /readyz", Public),
@@ -77,16 +77,16 @@ const ROUTES: &[(&str, Access)] = &[
     ("PUT /api/v1/log-level", Operate),
 ];
 
-/// Whoever knocks: a name, and what they may do.
-struct Visitor {
+/// A caller: a name for messages, and its permissions.
+struct Caller {
     name: &'static str,
     api: Api,
     may: &'static [Access],
     known: bool,
 }
 
-/// A server with tokens, a runner `box`, and one visitor of each kind.
-fn house() -> (Server, Vec<Visitor>) {
+/// A server with tokens, a runner `box`, and one caller of each kind.
+fn server_with_callers() -> (Server, Vec<Caller>) {
     let server = Server::start();
     let open = server.api();
     let _ = FakeAgent::new(&open, "box", &[80 * GIB]).registered();
@@ -98,18 +98,18 @@ fn house() -> (Server, Vec<Visitor>) {
     let other = bearer("other", "runner", Some("other"));
     let newcomer = bearer("newcomer", "join", None);
     let wrong = open.with_token(&format!("berth_{}_{}", "0".repeat(32), "0".repeat(64)));
-    let visitor = |name, api: &Api, may, known| Visitor { name, api: api.clone(), may, known };
-    let visitors = vec![
-        visitor("nobody", &open, &[Public], false),
-        visitor("a wrong token", &wrong, &[], false),
-        visitor("a viewer", &viewer, &[Public, Read], true),
-        visitor("a submitter", &submitter, &[Public, Read, Submit], true),
-        visitor("another runner", &other, &[Public], true),
-        visitor("the runner itself", &own, &[Public, OwnRunner], true),
-        visitor("a machine that joins", &newcomer, &[Public, Join], true),
-        visitor("an admin", &admin, &[Public, Read, Submit, Operate], true),
+    let caller = |name, api: &Api, may, known| Caller { name, api: api.clone(), may, known };
+    let callers = vec![
+        caller("nobody", &open, &[Public], false),
+        caller("a wrong token", &wrong, &[], false),
+        caller("a viewer", &viewer, &[Public, Read], true),
+        caller("a submitter", &submitter, &[Public, Read, Submit], true),
+        caller("another runner", &other, &[Public], true),
+        caller("the runner itself", &own, &[Public, OwnRunner], true),
+        caller("a machine that joins", &newcomer, &[Public, Join], true),
+        caller("an admin", &admin, &[Public, Read, Submit, Operate], true),
     ];
-    (server, visitors)
+    (server, callers)
 }
 
 /// A path of the description with names that exist or could.
@@ -120,26 +120,26 @@ fn filled(path: &str) -> String {
 }
 
 #[track_caller]
-fn knock(visitor: &Visitor, method: &str, path: &str, access: Access) {
-    // The body is wrong on purpose: who may pass changes nothing, and who may not is stopped before it is read.
-    let mut ask = visitor.api.ask(method, path);
+fn assert_access(caller: &Caller, method: &str, path: &str, access: Access) {
+    // The body is wrong on purpose: an allowed caller changes nothing, and another is refused before the body is read.
+    let mut ask = caller.api.ask(method, path);
     if matches!(method, "POST" | "PUT") {
         ask = ask.json(&json!({ "no_such_field": 1 }));
     }
     let status = ask.status();
-    let passes = visitor.may.contains(&access);
-    let stopped = if visitor.known { 403 } else { 401 };
+    let passes = caller.may.contains(&access);
+    let stopped = if caller.known { 403 } else { 401 };
     if passes {
-        assert!(!matches!(status, 401 | 403 | 500..), "{} is stopped at {method} {path}: {status}", visitor.name);
+        assert!(!matches!(status, 401 | 403 | 500..), "{} is stopped at {method} {path}: {status}", caller.name);
     } else {
-        assert_eq!(status, stopped, "{} at {method} {path}", visitor.name);
+        assert_eq!(status, stopped, "{} at {method} {path}", caller.name);
     }
 }
 
 #[test]
 fn b4_every_route_admits_exactly_the_roles_that_may_use_it() {
-    let (_server, visitors) = house();
-    let description = visitors[0].api.get("/openapi.json").is(200).body;
+    let (_server, callers) = server_with_callers();
+    let description = callers[0].api.get("/openapi.json").is(200).body;
     let mut described = BTreeSet::new();
     for (path, item) in description["paths"].as_object().unwrap() {
         for method in item.as_object().unwrap().keys() {
@@ -152,14 +152,14 @@ fn b4_every_route_admits_exactly_the_roles_that_may_use_it() {
     assert_eq!(known.len(), ROUTES.len());
     assert_eq!(described, known, "the description and the table of this test name the same routes");
 
-    // Nothing that an admin does here may change who the others are, so they come last.
-    for visitor in &visitors {
+    // Nothing that an admin does here may change the tokens of the others, so the admin comes last.
+    for caller in &callers {
         for (route, access) in ROUTES {
             let (method, path) = route.split_once(' ').unwrap();
             let path = filled(path);
-            knock(visitor, method, &path, *access);
+            assert_access(caller, method, &path, *access);
             if let Some(short) = path.strip_prefix("/api/v1").filter(|short| short.starts_with("/scheduler")) {
-                knock(visitor, method, short, *access);
+                assert_access(caller, method, short, *access);
             }
         }
     }
@@ -167,7 +167,7 @@ fn b4_every_route_admits_exactly_the_roles_that_may_use_it() {
 
 #[test]
 fn b4_an_unknown_path_is_404_only_for_callers_who_may_read() {
-    let (_server, visitors) = house();
+    let (_server, callers) = server_with_callers();
     let strange = [
         ("GET", "/nothing"),
         ("POST", "/api/v1"),
@@ -183,14 +183,14 @@ fn b4_an_unknown_path_is_404_only_for_callers_who_may_read() {
         ("GET", "/runners"),
     ];
     for (method, path) in strange {
-        for visitor in &visitors {
-            let reply = visitor.api.ask(method, path).send();
-            let expected = match (visitor.known, visitor.may.contains(&Read)) {
+        for caller in &callers {
+            let reply = caller.api.ask(method, path).send();
+            let expected = match (caller.known, caller.may.contains(&Read)) {
                 (false, _) => 401,
                 (true, false) => 403,
                 (true, true) => 404,
             };
-            assert_eq!(reply.status, expected, "{} at {method} {path}: {}", visitor.name, reply.text);
+            assert_eq!(reply.status, expected, "{} at {method} {path}: {}", caller.name, reply.text);
             assert!(reply.header("berth-revision").is_some(), "{method} {path}");
         }
     }
@@ -198,24 +198,24 @@ fn b4_an_unknown_path_is_404_only_for_callers_who_may_read() {
 
 #[test]
 fn b4_a_wrong_method_is_405_only_for_callers_who_may_read() {
-    let (_server, visitors) = house();
+    let (_server, callers) = server_with_callers();
     for (method, path) in [("PATCH", "/api/v1/workloads"), ("DELETE", "/scheduler/ledger"), ("PUT", "/api/v1/tokens")] {
-        for visitor in &visitors {
-            let reply = visitor.api.ask(method, path).send();
-            let expected = match (visitor.known, visitor.may.contains(&Read)) {
+        for caller in &callers {
+            let reply = caller.api.ask(method, path).send();
+            let expected = match (caller.known, caller.may.contains(&Read)) {
                 (false, _) => &[401][..],
                 (true, false) => &[403],
                 (true, true) => &[403, 405],
             };
-            assert!(expected.contains(&reply.status), "{} at {method} {path}: {}", visitor.name, reply.status);
+            assert!(expected.contains(&reply.status), "{} at {method} {path}: {}", caller.name, reply.status);
         }
     }
 }
 
 #[test]
 fn b4_a_runner_token_is_for_its_own_id_however_the_id_is_written() {
-    let (_server, visitors) = house();
-    let api = |name: &str| visitors.iter().find(|visitor| visitor.name == name).unwrap().api.clone();
+    let (_server, callers) = server_with_callers();
+    let api = |name: &str| callers.iter().find(|caller| caller.name == name).unwrap().api.clone();
     let (own, other, admin) = (api("the runner itself"), api("another runner"), api("an admin"));
     for path in ["other", "box%2F..%2Fother", "BOX", "box%00", "box%20", "box%2Freport", "."] {
         let reply = own.put(&format!("/api/v1/runners/{path}/report"), &json!({}));
@@ -233,8 +233,8 @@ fn b4_a_runner_token_is_for_its_own_id_however_the_id_is_written() {
 
 #[test]
 fn b4_only_a_whole_unexpired_bearer_token_counts() {
-    let (server, visitors) = house();
-    let admin = &visitors.last().unwrap().api;
+    let (server, callers) = server_with_callers();
+    let admin = &callers.last().unwrap().api;
     let open = server.api();
     let made = admin.post("/api/v1/tokens", &json!({ "name": "short-lived", "role": "viewer" })).is(201).body;
     let secret = made["token"].as_str().unwrap();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use berth_tests::service::{Api, FakeAgent, GIB, Obeying, Server, at_once, ledgers};
+use berth_tests::service::{AgentThread, Api, FakeAgent, GIB, Server, at_once, ledgers};
 use serde_json::json;
 
 /// How many of these are in each state.
@@ -172,7 +172,7 @@ fn c4_a_storm_leaves_every_ledger_the_fold_of_its_claims() {
     let server = Server::with(&["scheduler.min_run=0s", "log.filter=warn,berth::serve=info"]);
     let api = server.api();
     let runner = |number| FakeAgent::new(&api, &format!("box-{number:02}"), &[80 * GIB; 8]).registered();
-    let agents = Obeying::all((0..20).map(runner).collect::<Vec<_>>());
+    let agents = AgentThread::all((0..20).map(runner).collect::<Vec<_>>());
     api.model("chat", json!({ "memory": "14.685GiB", "concurrency": 4 }));
     api.model("small", json!({ "memory": "39GiB" }));
     api.model("large", json!({ "memory": "74.49GiB" }));
@@ -224,7 +224,7 @@ fn c4_a_storm_leaves_every_ledger_the_fold_of_its_claims() {
     let counted = count(told.values().copied());
     assert!(counted["succeeded"] > 500 && counted["cancelled"] > 100, "both ends were common: {counted:?}");
 
-    let agents: Vec<FakeAgent> = agents.into_iter().map(Obeying::stop).collect();
+    let agents: Vec<FakeAgent> = agents.into_iter().map(AgentThread::stop).collect();
     let mut starts: Vec<_> = agents.iter().flat_map(|agent| &agent.started).collect();
     let all = starts.len();
     starts.sort();

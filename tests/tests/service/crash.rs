@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use berth_tests::service::{Api, FakeAgent, GIB, Obeying, Reply, Server, eventually, ledgers};
+use berth_tests::service::{AgentThread, Api, FakeAgent, GIB, Reply, Server, eventually, ledgers};
 use serde_json::{Value, json};
 
 /// What of a row must be the same after a restart: all of it but what is counted from now.
@@ -33,7 +33,7 @@ fn everything(api: &Api) -> Value {
     })
 }
 
-/// Workloads without what is judged anew: before the first report nobody waits for the same reason as before.
+/// Workloads without what is judged anew: before the first report no workload waits for the same reason as before.
 fn workloads(api: &Api) -> Value {
     let row = |row: &Value| kept(row, if row["state"] == "queued" { &["revision", "reason"] } else { &["revision"] });
     api.get("/api/v1/workloads").is(200).rows().iter().map(row).collect()
@@ -89,7 +89,7 @@ fn s1_ledgers_queue_slots_and_workloads_come_back_as_they_were() {
     server.restart();
     assert_same(&before, &everything(&api));
 
-    // The agent is told what it knows already: it starts nothing, and its proof still counts.
+    // The server repeats to the agent what it knows already: it starts nothing, and its proof still counts.
     let started = agent.started.clone();
     let _ = agent.report().is(200);
     agent.obey_all();
@@ -103,9 +103,9 @@ fn s1_ledgers_queue_slots_and_workloads_come_back_as_they_were() {
     let _ = ledgers::checked(&api);
 }
 
-/// What gateways were told, and what they asked for without hearing the answer.
+/// What the server acknowledged to gateways, and what they asked for without hearing the answer.
 #[derive(Default)]
-struct Told {
+struct Acknowledgements {
     /// Acknowledged, and how it ended if that was acknowledged too.
     workloads: BTreeMap<String, Option<&'static str>>,
     /// Ends that were asked for when the server fell: they may have happened.
@@ -119,18 +119,24 @@ fn submit(api: &Api, key: &str, body: &Value) -> Result<Reply, ureq::Error> {
 }
 
 /// Submits, completes and takes back until the server falls.
-fn write_until_it_falls(api: &Api, told: &Mutex<Told>, acknowledged: &AtomicUsize, round: usize, number: usize) {
+fn write_until_the_server_is_killed(
+    api: &Api,
+    acknowledgements: &Mutex<Acknowledgements>,
+    acknowledged: &AtomicUsize,
+    round: usize,
+    number: usize,
+) {
     let model = if number.is_multiple_of(2) { "chat" } else { "batch" };
     let kind = if model == "chat" { "lease" } else { "job" };
     for turn in number.. {
         let (key, body) = (format!("{round}/{number}/{turn}"), json!({ "model": model, "kind": kind }));
         let Ok(reply) = submit(api, &key, &body) else {
-            told.lock().unwrap().unanswered.push((key, body));
+            acknowledgements.lock().unwrap().unanswered.push((key, body));
             return;
         };
         let reply = reply.is(201);
         let (id, attempt) = (reply.id(), reply.body["attempt"].clone());
-        told.lock().unwrap().workloads.insert(id.clone(), None);
+        acknowledgements.lock().unwrap().workloads.insert(id.clone(), None);
         acknowledged.fetch_add(1, Ordering::Relaxed);
         if turn % 5 == 0 {
             continue;
@@ -145,26 +151,26 @@ fn write_until_it_falls(api: &Api, told: &Mutex<Told>, acknowledged: &AtomicUsiz
         };
         match ask.try_send() {
             Ok(reply) if reply.status == 200 => {
-                told.lock().unwrap().workloads.insert(id, Some(end));
+                acknowledgements.lock().unwrap().workloads.insert(id, Some(end));
                 acknowledged.fetch_add(1, Ordering::Relaxed);
             }
             Ok(reply) => panic!("{end}: {}", reply.text),
             Err(_) => {
-                told.lock().unwrap().in_doubt.insert(id, end);
+                acknowledgements.lock().unwrap().in_doubt.insert(id, end);
                 return;
             }
         }
     }
 }
 
-fn check_told(api: &Api, told: &Told) {
+fn check_acknowledged(api: &Api, acknowledgements: &Acknowledgements) {
     let listed = api.get("/api/v1/workloads").is(200);
     let found: BTreeMap<&str, &str> =
         listed.rows().iter().map(|row| (row["id"].as_str().unwrap(), row["state"].as_str().unwrap())).collect();
-    for (id, end) in &told.workloads {
+    for (id, end) in &acknowledgements.workloads {
         let state = found.get(id.as_str()).unwrap_or_else(|| panic!("{id} was acknowledged and is lost"));
         let open = matches!(*state, "queued" | "assigned" | "running");
-        match (end, told.in_doubt.get(id)) {
+        match (end, acknowledgements.in_doubt.get(id)) {
             (Some(end), _) => assert_eq!(state, end, "{id}"),
             (None, Some(end)) => assert!(open || state == end, "{id} is {state}"),
             (None, None) => assert!(open, "{id} is {state}, and nobody asked for that"),
@@ -184,18 +190,20 @@ fn s1_killed_in_a_storm_of_writers_nothing_acknowledged_is_lost() {
     let mut server = Server::with(&["scheduler.min_run=0s", "journal.segment=1MiB", "journal.snapshot_after=1MiB"]);
     let api = server.api();
     let runner = |number| FakeAgent::new(&api, &format!("box-{number}"), &[80 * GIB; 4]).registered();
-    let agents = Obeying::all((0..4).map(runner).collect::<Vec<_>>());
+    let agents = AgentThread::all((0..4).map(runner).collect::<Vec<_>>());
     api.model("chat", json!({ "memory": "14.685GiB", "concurrency": 4 }));
     api.model("batch", json!({ "memory": "20GiB" }));
-    let told = Mutex::new(Told::default());
+    let acknowledgements = Mutex::new(Acknowledgements::default());
     let mut before = BTreeMap::new();
 
     for round in 1..=ROUNDS {
         let acknowledged = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for number in 0..WRITERS {
-                let (api, told, acknowledged) = (&api, &told, &acknowledged);
-                scope.spawn(move || write_until_it_falls(api, told, acknowledged, round, number));
+                let (api, acknowledgements, acknowledged) = (&api, &acknowledgements, &acknowledged);
+                scope.spawn(move || {
+                    write_until_the_server_is_killed(api, acknowledgements, acknowledged, round, number)
+                });
             }
             eventually("some writes", || (acknowledged.load(Ordering::Relaxed) > 37 * round).then_some(()));
             before.append(&mut generations(&api));
@@ -203,30 +211,34 @@ fn s1_killed_in_a_storm_of_writers_nothing_acknowledged_is_lost() {
         });
         server.restart();
         let _ = ledgers::checked(&api);
-        let mut told = told.lock().unwrap();
-        check_told(&api, &told);
-        // Whoever heard nothing asks again with the same key, and has one workload for it.
-        for (key, body) in std::mem::take(&mut told.unanswered) {
+        let mut acknowledgements = acknowledgements.lock().unwrap();
+        check_acknowledged(&api, &acknowledgements);
+        // A gateway without an answer asks again with the same key, and has one workload for it.
+        for (key, body) in std::mem::take(&mut acknowledgements.unanswered) {
             let reply = submit(&api, &key, &body).unwrap();
             assert!(matches!(reply.status, 200 | 201), "{}", reply.text);
-            told.workloads.insert(reply.id(), None);
+            acknowledgements.workloads.insert(reply.id(), None);
         }
         // Room for the next round.
-        let Told { workloads, in_doubt, .. } = &mut *told;
+        let Acknowledgements { workloads, in_doubt, .. } = &mut *acknowledgements;
         for (id, end) in workloads.iter_mut().filter(|(id, end)| end.is_none() && !in_doubt.contains_key(*id)) {
             assert_eq!(api.cancel(id).is(200).body["state"], "cancelled");
             *end = Some("cancelled");
         }
-        assert_eq!(api.get("/api/v1/workloads").is(200).rows().len(), told.workloads.len(), "each submission once");
-        drop(told);
+        assert_eq!(
+            api.get("/api/v1/workloads").is(200).rows().len(),
+            acknowledgements.workloads.len(),
+            "each submission once"
+        );
+        drop(acknowledgements);
         for (slot, generation) in generations(&api) {
             assert!(before.get(&slot).is_none_or(|was| *was == generation), "slot {slot} was started again");
         }
     }
 
-    let told = told.into_inner().unwrap();
-    assert!(told.workloads.len() > 200, "{} workloads", told.workloads.len());
-    let agents: Vec<FakeAgent> = agents.into_iter().map(Obeying::stop).collect();
+    let acknowledgements = acknowledgements.into_inner().unwrap();
+    assert!(acknowledgements.workloads.len() > 200, "{} workloads", acknowledgements.workloads.len());
+    let agents: Vec<FakeAgent> = agents.into_iter().map(AgentThread::stop).collect();
     let mut started = BTreeSet::new();
     for agent in agents {
         for (slot, generation) in &agent.started {

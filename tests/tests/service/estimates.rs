@@ -210,7 +210,7 @@ fn files_elsewhere_are_not_read_whatever_leads_there() {
     assert_eq!(hint(&nothing), hint(&ask(&secret)), "nobody learns what is there");
     let climbing = api.post("/api/v1/estimate", &json!({ "file": models.path().join("../x.gguf") })).is(422);
     assert_eq!(climbing.body["field"], "file");
-    // A pipe would keep whoever opens it waiting.
+    // A process that opens a pipe would wait.
     make_pipe(&models.path().join("pipe.gguf"));
     assert!(ask(&models.path().join("pipe.gguf")).text.contains("no file"));
     let linked_within = models.path().join("again.gguf");

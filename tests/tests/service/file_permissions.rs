@@ -104,7 +104,7 @@ fn the_secret_of_a_token_goes_into_a_file_of_its_own() {
     let tokens = || admin.get("/api/v1/tokens").is(200).rows().len();
     assert_eq!(tokens(), 1);
 
-    // A file that is there stays as it is, and no token is made that nobody could use.
+    // A file that is there stays as it is, and no token is made whose secret would be lost.
     let ask = |args: &[&str]| cli(&api, &[&["--token-file", out], args].concat());
     let refused = ask(&["token", "create", "two", "--role", "viewer", "--out", out]);
     assert_eq!(refused.status, 2, "{}", refused.err);
@@ -176,7 +176,7 @@ fn a_token_is_not_sent_to_another_machine_in_the_clear() {
     let token = home.path().join("token");
     fs::write(&token, "berth_s3cret").unwrap();
     set_mode(&token, 0o600);
-    // 192.0.2.1 is an address of nobody: without the refusal the program would try to connect.
+    // No host has the address 192.0.2.1: without the refusal the program would try to connect.
     let said = |more: &[&str]| {
         let mut command = Command::new("timeout");
         command.arg("20").arg(berth()).args(["--server", "http://192.0.2.1:8080"]).args(more);

@@ -1,5 +1,5 @@
 //! Safe by default on a machine that several people use: the first start makes an admin's token, the command line of the
-//! same user finds it, and nobody else does.
+//! same user finds it, and no other user does.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -53,7 +53,7 @@ fn the_command_line_of_the_same_user_needs_no_token_for_its_own_server() {
     // A token that is given goes before the one that is found.
     let refused = cli(&server.api(), &["--token", "berth_wrong", "runners"]);
     assert!(refused.status != 0 && refused.err.contains("token"), "{}", refused.err);
-    // Once the admin's token is gone from the data directory, nobody finds it.
+    // Once the admin's token is gone from the data directory, the command line does not find it.
     std::fs::remove_file(server.data_dir().join("admin.token")).unwrap();
     assert!(server.terminate().success());
     server.restart();

@@ -225,7 +225,7 @@ fn s2_on_a_full_disk_writes_are_refused_and_reads_go_on() {
         eprintln!("not run: no disk can be mounted here");
         return;
     };
-    // Somebody else's file fills a part of it, and is removed later.
+    // A foreign file fills a part of the disk, and is removed later.
     let ballast = disk.at.path().join("ballast");
     std::fs::write(&ballast, vec![1; 3 << 20]).unwrap();
     let set = ["journal.segment=1MiB", "journal.spare=1MiB", "scheduler.min_run=0s"];
@@ -233,7 +233,7 @@ fn s2_on_a_full_disk_writes_are_refused_and_reads_go_on() {
     full_disk(server, |_| std::fs::remove_file(&ballast).unwrap());
 }
 
-/// A server that starts on a full disk says so before anybody has asked it for anything else.
+/// A server that starts on a full disk says so before any other request.
 #[test]
 fn s2_a_restart_on_a_full_disk_is_not_ready() {
     let Some(disk) = SmallDisk::mount("8m") else {
@@ -244,7 +244,7 @@ fn s2_a_restart_on_a_full_disk_is_not_ready() {
     let mut server = Options::default().data_dir(&disk.at.path().join("data")).set(&set).start();
     let api = server.api();
     api.model("chat", json!({ "memory": "80GiB" }));
-    // Somebody else's file takes all that is left on the disk, and submissions what the journal has already.
+    // A foreign file takes all that is left on the disk, and submissions what the journal has already.
     let ballast = disk.at.path().join("ballast");
     let mut file = std::fs::File::create(&ballast).unwrap();
     while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}

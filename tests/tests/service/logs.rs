@@ -108,7 +108,7 @@ fn a_slot_that_crashed_shows_its_last_words_even_after_the_server_forgot_it() {
     assert_eq!(bytes(&api, &slot, ""), b"these are my last words\n");
     assert_eq!(bytes(&api, &slot, "?follow=true"), b"these are my last words\n", "there is nothing to wait for");
 
-    // A server that was started anew does not know the slot; whoever knows the runner reads its log all the same.
+    // A server that was started anew does not know the slot; with the id of the runner its log can be read all the same.
     let options = server.options().listen(&server.address());
     let _ = server.terminate();
     server.restart_with(options);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use berth_tests::service::{FakeAgent, GIB, Obeying, Server, eventually};
+use berth_tests::service::{AgentThread, FakeAgent, GIB, Server, eventually};
 use serde_json::json;
 
 /// Far less than the waits of these tests, far more than a busy machine needs.
@@ -12,7 +12,7 @@ const SOON: Duration = Duration::from_secs(15);
 fn one_call_gets_a_bound_endpoint() {
     let server = Server::start();
     let api = server.api();
-    let _agent = Obeying::start(FakeAgent::new(&api, "box", &[80 * GIB]).registered());
+    let _agent = AgentThread::start(FakeAgent::new(&api, "box", &[80 * GIB]).registered());
     api.model("chat", json!({ "memory": "20GiB" }));
     let lease = api.post("/api/v1/workloads?wait=30s", &json!({ "model": "chat" })).is(201);
     assert_eq!(lease.body["state"], "running");

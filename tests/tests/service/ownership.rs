@@ -1,4 +1,4 @@
-//! Whose work is whose: a gateway sees and ends its own work and nobody else's, and has no more of it than it may.
+//! Ownership of work: a gateway sees and ends its own work only, within its limits.
 
 use berth_tests::service::{Api, FakeAgent, GIB, Options, Server};
 use serde_json::{Value, json};

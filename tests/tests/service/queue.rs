@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use berth_tests::service::{Api, FakeAgent, GIB, Obeying, Server, at_once, eventually, ledgers};
+use berth_tests::service::{AgentThread, Api, FakeAgent, GIB, Server, at_once, eventually, ledgers};
 use serde_json::{Value, json};
 
 /// The slots of a model.
@@ -212,7 +212,7 @@ fn q4_a_cancelled_lease_ends_once_and_returns_its_concurrency_once_in_each_state
 fn q4_fifty_times_ten_starts_and_finishes_leave_nothing_active() {
     let server = Server::start();
     let api = server.api();
-    let agent = Obeying::start(FakeAgent::new(&api, "box", &[80 * GIB]).registered());
+    let agent = AgentThread::start(FakeAgent::new(&api, "box", &[80 * GIB]).registered());
     api.model("chat", json!({ "memory": "20GiB", "concurrency": 64 }));
     at_once(0..50, |_| {
         for _ in 0..10 {

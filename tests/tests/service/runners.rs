@@ -1,6 +1,6 @@
 //! Runners that fall silent, come back, or were rebooted, with a real clock.
 
-use berth_tests::service::{FakeAgent, GIB, Obeying, Server, eventually, ledgers};
+use berth_tests::service::{AgentThread, FakeAgent, GIB, Server, eventually, ledgers};
 use serde_json::{Value, json};
 
 #[test]
@@ -12,7 +12,7 @@ fn n2_a_silent_runner_loses_its_leases_and_keeps_its_ledger() {
     let id = api.lease("chat").is(201).id();
     silent.obey_all();
     assert_eq!(api.workload(&id)["slot"]["runner_id"], "silent");
-    let other = Obeying::start(FakeAgent::new(&api, "other", &[80 * GIB]).registered());
+    let other = AgentThread::start(FakeAgent::new(&api, "other", &[80 * GIB]).registered());
 
     let state = || api.get("/api/v1/runners/silent").is(200).body["state"].clone();
     eventually("it is suspected first", || (state() == "suspect").then_some(()));

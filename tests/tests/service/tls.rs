@@ -1,4 +1,4 @@
-//! Encryption, who may listen where, and secrets that stay secret.
+//! Encryption, the addresses that a server may listen on, and secrets that stay secret.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::path::PathBuf;

@@ -73,7 +73,7 @@ impl Target {
         fds.filter(|fd| is_socket(fd.as_ref().unwrap().path())).count()
     }
 
-    /// Somebody who behaves comes on a new connection, and is served soon.
+    /// A client that behaves is served soon on a new connection.
     fn serves_others(&self) {
         let begun = Instant::now();
         let reply = self.admin.on_new_connections().get("/api/v1/workloads").is(200);
@@ -200,7 +200,7 @@ fn a_connection_that_authenticated_does_not_count_and_the_oldest_other_makes_roo
     let mut known: Vec<Raw> = (0..6).map(|_| connected()).collect();
     let strangers: Vec<Raw> = (0..20).map(|_| Raw::connect(&target.server.address())).collect();
     known.iter_mut().for_each(answers);
-    // A connection of a client who has a token gets in behind all of them.
+    // A connection of a client with a token gets in behind all of them.
     known.push(connected());
     let mut left = strangers;
     let open = || within(Duration::from_secs(10), || (target.sockets() <= 6 + 4 + 8).then_some(()));

@@ -6,7 +6,7 @@ use crate::server::{Server, asked, run};
 /// A user that is neither the agent's nor any runtime's.
 const ANOTHER: u32 = 1;
 
-/// Nobody but root can start a process of another user, so nobody else can show that it is not believed.
+/// Only root can start a process of another user, so the tests have nothing to show without root.
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

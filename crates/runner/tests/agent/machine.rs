@@ -202,7 +202,7 @@ impl Machine {
         self.child.as_mut().unwrap().try_wait().unwrap().is_none()
     }
 
-    /// Everybody who carries the mark of a slot of this agent.
+    /// Every process that carries the mark of a slot of this agent.
     pub(crate) fn carriers(&self, slot: &str) -> Vec<u32> {
         let marks = [format!("BERTH_RUNNER_ID={}", self.id), format!("BERTH_SLOT_ID={slot}")];
         let entries = fs::read_dir("/proc").unwrap().flatten();
@@ -215,7 +215,7 @@ impl Machine {
         .collect()
     }
 
-    /// Ends everybody who carries the mark of a slot, by force.
+    /// Kills every process that carries the mark of a slot.
     #[track_caller]
     pub(crate) fn end(&self, slot: &str) {
         until("nobody is left", || {

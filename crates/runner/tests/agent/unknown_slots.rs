@@ -29,7 +29,7 @@ fn r8_a_slot_that_carries_its_mark_is_adopted_and_not_stopped() {
     let server = Server::start();
     let machine = Machine::started(&server);
     let slot = server.slot(7);
-    // Somebody else started it, after this agent had looked for orphans.
+    // Another agent started it, after this one had looked for orphans.
     let mut stranger = Stranger::of(&machine, &slot, 1, "lease");
     server.wants(&[asked(&slot, "account")]);
     let row = server.until_told(&slot, "ready");
@@ -80,7 +80,7 @@ fn r8_while_the_driver_lists_a_process_without_a_readable_environment_nothing_is
     let row = server.until_told(&slot, "unknown");
     let why = row["detail"].as_str().unwrap();
     assert!(why.contains(&bare.pid().to_string()) && why.contains("does not say whose it is"), "{why}");
-    // One that shows its environment is somebody else.
+    // A process with a readable environment without the mark is of no slot.
     let plain = Stranger::of(&machine, &server.slot(8), 1, "lease");
     machine.shows(&format!("[[gpu.process]]\npid = {}\nused = \"1GiB\"", plain.pid()));
     assert_eq!(server.until_told(&slot, "gone")["reason"], "no_trace");

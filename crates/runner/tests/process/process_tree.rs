@@ -176,7 +176,7 @@ fn n10_no_process_leaves_its_cgroup() {
         return;
     };
     let agent = Agent::new(SpawnOptions { cgroups: Some(cgroups), ..through_the_door() });
-    // It leaves its parent and session and wipes its environment before anybody can look.
+    // It leaves its parent and session and wipes its environment before the agent can look.
     let slot = agent.sh("setsid env -i /bin/sh -c 'trap \"\" TERM; sleep 1000 & echo daemon $!; wait' &", &[]);
     let daemon = slot.number("daemon");
     assert_eq!(slot.exit(), Exit::Code(0));

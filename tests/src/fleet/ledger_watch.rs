@@ -1,4 +1,4 @@
-//! Somebody who looks all the time whether what lives is charged.
+//! Checks all the time that the memory of living processes is charged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use std::time::Duration;
 use super::{Fleet, Machine};
 use crate::service::{Api, ledgers};
 
-/// Looks until it is asked what it saw.
+/// A thread that compares the ledger with the living processes until it is asked for the result.
 #[derive(Debug)]
-pub struct Witness {
+pub struct LedgerWatch {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<(u32, Vec<String>)>>,
 }
 
-impl Witness {
-    /// Watches the GPUs of a machine. While the server does not answer there is nothing to compare.
+impl LedgerWatch {
+    /// Watches the GPUs of a machine. While the server does not answer nothing is compared.
     #[must_use]
     pub fn of(machine: &Machine, fleet: &Fleet, gpus: usize) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
@@ -38,23 +38,23 @@ impl Witness {
         Self { stop, thread: Some(thread) }
     }
 
-    /// What it saw must be right, and must be something.
+    /// Ends the watch. Fails if memory in use was not charged, or if nothing was compared.
     #[track_caller]
     pub fn saw_nothing_wrong(mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        let (looks, wrong) = self.thread.take().expect("it looks").join().expect("a witness failed");
+        let (looks, wrong) = self.thread.take().expect("it looks").join().expect("the watch failed");
         assert!(looks > 0, "it never looked");
         assert!(wrong.is_empty(), "{} of {looks} looks: {}", wrong.len(), wrong[0]);
     }
 }
 
-impl Drop for Witness {
+impl Drop for LedgerWatch {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 }
 
-/// Who lived before and after the ledger was read lived then, and must be charged.
+/// Compares once. A process that lived before and after the ledger was read lived at that moment, so it must be charged.
 fn look(machine: &Machine, api: &Api, uuid: &str) -> Option<Option<String>> {
     let before: BTreeMap<u32, u64> = machine.used(uuid).into_iter().collect();
     let reply = api.ask("GET", "/scheduler/ledger").try_send().ok().filter(|reply| reply.status == 200)?;

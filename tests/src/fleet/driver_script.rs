@@ -1,4 +1,4 @@
-//! What the driver of a machine shows, as data that a test changes.
+//! The script of a machine's driver, as data that a test changes.
 
 use std::fmt::Write;
 
@@ -9,11 +9,11 @@ use crate::service::GIB;
 pub struct Gpu {
     /// Its identity.
     pub uuid: String,
-    /// Its place, which may change.
+    /// Its index, which may change.
     pub index: usize,
     /// All its memory.
     pub total: u64,
-    /// In use beside what engines use: somebody else's.
+    /// Memory in use by foreign processes.
     pub foreign: u64,
     /// It fell off the bus.
     pub lost: bool,
@@ -21,7 +21,7 @@ pub struct Gpu {
     pub hangs: bool,
     /// Its MIG instances: UUID and memory.
     pub instances: Vec<(String, u64)>,
-    /// Pids that the driver lists, whoever they are, with what they use.
+    /// Further pids that the driver lists, with what they use.
     pub listed: Vec<(u32, u64)>,
 }
 
@@ -48,21 +48,21 @@ impl Gpu {
     }
 }
 
-/// All that the driver shows.
+/// What the driver of a machine shows.
 #[derive(Clone, Debug, Default)]
-pub struct Scene {
+pub struct DriverScript {
     /// The GPUs.
     pub gpus: Vec<Gpu>,
     /// Memory stays in use after its process is gone, and the driver goes on listing the pid.
     pub lists_the_dead: bool,
-    /// Memory stays in use after its process is gone, and the driver lists nobody for it.
+    /// Memory stays in use after its process is gone, and the driver lists no pid for it.
     pub leaks: bool,
-    /// The driver does not say who uses what.
+    /// The driver does not attribute memory to processes.
     pub anonymous: bool,
 }
 
-impl Scene {
-    /// The script for the mock of NVML.
+impl DriverScript {
+    /// Returns the script for the mock of NVML.
     #[must_use]
     pub fn script(&self) -> String {
         let mut text = String::new();

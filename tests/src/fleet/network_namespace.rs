@@ -1,80 +1,80 @@
-//! A network namespace with one wire to this one, whose two directions can be cut.
+//! A network namespace whose link to the host can be cut, in both directions or in one.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A namespace of this test alone. It is removed when this is dropped.
 #[derive(Debug)]
-pub struct Wire {
+pub struct NetworkNamespace {
     name: String,
-    /// The end of the wire on this side.
+    /// The name of the interface on the side of the host.
     near: String,
-    /// The end of the wire in the namespace.
+    /// The name of the interface inside the namespace.
     far: String,
-    /// The address of this side.
+    /// The address of the host.
     pub here: String,
-    /// The address of the other side.
+    /// The address inside the namespace.
     pub there: String,
 }
 
-impl Wire {
-    /// Lays a wire. Needs root.
+impl NetworkNamespace {
+    /// Creates the namespace and its link to the host. Needs root.
     #[must_use]
-    pub fn lay() -> Self {
+    pub fn create() -> Self {
         static WIRES: AtomicU8 = AtomicU8::new(0);
         let number = WIRES.fetch_add(1, Ordering::Relaxed);
         let pid = std::process::id();
         let name = format!("berth-{pid}-{number}");
         // The name of an interface has at most 15 letters.
         let (near, far) = (format!("bn{pid}-{number}"), format!("bf{pid}-{number}"));
-        // Addresses for tests of networks: nobody else has them. Each run takes a part of its own.
+        // Addresses that are reserved for tests of networks. Each run takes a part of its own.
         let (run, block) = (pid % 256, number % 60 * 4);
         let (here, there) = (format!("198.18.{run}.{}", block + 1), format!("198.18.{run}.{}", block + 2));
-        let wire = Self { name: name.clone(), near: near.clone(), far: far.clone(), here, there };
+        let namespace = Self { name: name.clone(), near: near.clone(), far: far.clone(), here, there };
         ip(&["netns", "add", &name]);
         ip(&["link", "add", &near, "type", "veth", "peer", "name", &far, "netns", &name]);
-        ip(&["addr", "add", &format!("{}/30", wire.here), "dev", &near]);
+        ip(&["addr", "add", &format!("{}/30", namespace.here), "dev", &near]);
         ip(&["link", "set", &near, "up"]);
-        wire.inside(&["ip", "addr", "add", &format!("{}/30", wire.there), "dev", &far]);
-        wire.inside(&["ip", "link", "set", &far, "up"]);
-        wire.inside(&["ip", "link", "set", "lo", "up"]);
-        wire
+        namespace.inside(&["ip", "addr", "add", &format!("{}/30", namespace.there), "dev", &far]);
+        namespace.inside(&["ip", "link", "set", &far, "up"]);
+        namespace.inside(&["ip", "link", "set", "lo", "up"]);
+        namespace
     }
 
-    /// What starts a program in the namespace.
+    /// Returns the words that start a program in the namespace.
     #[must_use]
     pub fn enter(&self) -> Vec<&str> {
         vec!["ip", "netns", "exec", &self.name]
     }
 
-    /// Nothing passes, in either direction.
+    /// Cuts the link in both directions.
     pub fn cut(&self) {
         ip(&["link", "set", &self.near, "down"]);
     }
 
-    /// Everything passes again.
+    /// Restores the link.
     pub fn mend(&self) {
         ip(&["link", "set", &self.near, "up"]);
     }
 
-    /// What is said in the namespace is not heard here; what is said here is heard there.
-    pub fn mute(&self) {
-        // A queue with room for nobody lets nothing out.
+    /// Drops what the namespace sends; what the host sends arrives.
+    pub fn drop_outgoing(&self) {
+        // A queue of length zero drops every packet.
         self.inside(&["tc", "qdisc", "replace", "dev", &self.far, "root", "pfifo", "limit", "0"]);
     }
 
-    /// It is heard again.
-    pub fn unmute(&self) {
+    /// Lets what the namespace sends arrive again.
+    pub fn restore_outgoing(&self) {
         self.inside(&["tc", "qdisc", "del", "dev", &self.far, "root"]);
     }
 
-    /// What is said here is not heard in the namespace; what is said there is heard here.
-    pub fn deafen(&self) {
+    /// Drops what the host sends; what the namespace sends arrives.
+    pub fn drop_incoming(&self) {
         run("tc", &["qdisc", "replace", "dev", &self.near, "root", "pfifo", "limit", "0"]);
     }
 
-    /// It hears again.
-    pub fn undeafen(&self) {
+    /// Lets what the host sends arrive again.
+    pub fn restore_incoming(&self) {
         run("tc", &["qdisc", "del", "dev", &self.near, "root"]);
     }
 
@@ -84,7 +84,7 @@ impl Wire {
     }
 }
 
-impl Drop for Wire {
+impl Drop for NetworkNamespace {
     fn drop(&mut self) {
         // The other end goes with its namespace, and so does this one, but not at once.
         let _ = Command::new("ip").args(["link", "del", &self.near]).output();

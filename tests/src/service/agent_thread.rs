@@ -1,4 +1,4 @@
-//! An agent on a thread of its own that obeys at once.
+//! An agent on a thread of its own that follows its desired state at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +9,12 @@ use super::FakeAgent;
 
 /// An agent that obeys until it is told to stop. It outlives the server: while there is no answer it asks again.
 #[derive(Debug)]
-pub struct Obeying {
+pub struct AgentThread {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<FakeAgent>>,
 }
 
-impl Obeying {
+impl AgentThread {
     /// Puts a registered agent to work.
     #[must_use]
     pub fn start(mut agent: FakeAgent) -> Self {
@@ -44,7 +44,7 @@ impl Obeying {
     }
 }
 
-impl Drop for Obeying {
+impl Drop for AgentThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
