@@ -1,4 +1,4 @@
-//! docs/CASES.md lists every acceptance case, and every case in it is tested where it says.
+//! docs/CASES.md lists every acceptance case, and every case in it is tested where it says. Paths in documents exist.
 //!
 //! The id of a case is in the names of its tests: `r5_proof_that_comes_twice_frees_once`, `R05b-proof-of-an-older-generation.toml`.
 
@@ -145,4 +145,26 @@ fn every_scenario_lies_in_the_folder_of_a_subject_under_its_own_id() {
         let stated = id.and_then(case_of).unwrap_or_else(|| panic!("{name} has no id of a case"));
         assert_eq!(file.file_name().and_then(|name| case_of(name.to_str()?)), Some(stated), "{name}");
     }
+}
+
+#[test]
+fn every_path_in_the_documents_exists() {
+    let mut pages = files(&repository().join("docs"), "md");
+    pages.push(repository().join("README.md"));
+    let mut checked = 0;
+    for page in pages {
+        let text = std::fs::read_to_string(&page).expect("a page");
+        for path in text.split('`').skip(1).step_by(2).filter(|quoted| is_path(quoted)) {
+            checked += 1;
+            assert!(repository().join(path).exists(), "{} names {path}, which does not exist", relative(&page));
+        }
+    }
+    assert!(checked > 100, "only {checked} paths were found");
+}
+
+/// Whether a quoted text is a path of the repository, rather than a command or a pattern.
+fn is_path(quoted: &str) -> bool {
+    let begins = ["tests/", "crates/", "benches/", "config/", "deploy/", "docs/"];
+    let is_pattern = quoted.contains(|c: char| c.is_whitespace() || "*{".contains(c)) || quoted.contains("SUBJECT");
+    begins.iter().any(|begin| quoted.starts_with(begin)) && !is_pattern
 }
