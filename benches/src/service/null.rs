@@ -13,6 +13,7 @@ use berth_domain::{
     WorkloadKind,
 };
 use berth_server::config::Config;
+use berth_server::decision_log::DecisionLog;
 use berth_server::engine::{Engine, Record};
 use berth_server::http::access::{Gate, guard};
 use berth_server::http::body::{Json, Query};
@@ -20,7 +21,6 @@ use berth_server::http::{App, Tools};
 use berth_server::limits::Limits;
 use berth_server::logging::LogLevel;
 use berth_server::requests::Requests;
-use berth_server::scribe::Scribe;
 use berth_server::serve;
 use berth_server::trust::Access;
 use berth_server::trust::audit::Audit;
@@ -28,7 +28,7 @@ use berth_server::trust::cluster_key::ClusterKey;
 use berth_server::trust::rates::Rates;
 use berth_server::trust::tokens::Tokens;
 use berth_server::views::Views;
-use berth_server::writer::{self, Desk};
+use berth_server::writer::{self, WriterLoop};
 use berth_store::{Journal, MemoryJournal, Options, RecordRef};
 use berth_wire::{SubmitRequest, Time, WaitQuery, Workload, WorkloadSlot, WorkloadState};
 use tokio::sync::{oneshot, watch};
@@ -89,11 +89,11 @@ pub async fn serve(config: &Config) -> anyhow::Result<()> {
 
 /// What the gate works with: a server that has nothing to do.
 fn idle_app(config: &Config) -> anyhow::Result<App> {
-    let (scribe, _) = Scribe::start()?;
-    let views = Arc::new(Views::new(1, 1, scribe));
+    let (decision_log, _) = DecisionLog::start()?;
+    let views = Arc::new(Views::new(1, 1, decision_log));
     let engine = Engine::new(State::new(Settings::default()));
-    let desk = Desk::new(engine, MemoryJournal::new(), views.clone(), |_| ());
-    let (writer, _) = writer::start(desk, ClusterId::new(Uuid::now_v7()), EpochTag::default())?;
+    let writer_loop = WriterLoop::new(engine, MemoryJournal::new(), views.clone(), |_| ());
+    let (writer, _) = writer::start(writer_loop, ClusterId::new(Uuid::now_v7()), EpochTag::default())?;
     let limits = Limits::new(config.limits.clone());
     let requests = Requests::new(views.clone(), limits.clone());
     Ok(App::from(Tools {

@@ -23,8 +23,8 @@ struct Past {
 
 impl Past {
     fn send(&mut self, command: &Command) -> anyhow::Result<()> {
-        let done = self.engine.carry_out(command, self.now);
-        done.answer.with_context(|| format!("{command:?}"))?;
+        let (done, answer) = self.engine.execute(command, self.now);
+        answer.with_context(|| format!("{command:?}"))?;
         if !done.kept.is_empty() {
             let payload = Record::new(done.at, &done.kept).encode()?;
             let record = RecordRef { last: done.revision, payload: &payload };

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use berth_wire::Problem;
+use berth_wire::{Problem, ProblemCode};
 
 /// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -98,8 +98,8 @@ impl ClientError {
 
     /// Whether the server said no with this code.
     #[must_use]
-    pub fn is_code(&self, code: &str) -> bool {
-        self.problem().is_some_and(|problem| problem.code == code)
+    pub fn is_code(&self, code: ProblemCode) -> bool {
+        self.problem().is_some_and(|problem| problem.code == code.as_str())
     }
 
     /// Whether the same request may go well a little later.

@@ -163,7 +163,7 @@ macro_rules! refusal_codes {
 
             /// The stable code.
             #[must_use]
-            pub const fn code(&self) -> &'static str {
+            pub fn code(&self) -> &'static str {
                 match self {
                     Self::Unplaceable { why, .. } => why.code(),
                     $($refusal => $code,)+

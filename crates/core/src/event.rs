@@ -53,7 +53,7 @@ pub struct RunnerTraits {
 
 /// One device as one runner sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Seat {
+pub struct Attachment {
     /// Its index there.
     pub index: u16,
     /// What is usable of it there, after the operator's reserve.
@@ -200,7 +200,13 @@ pub enum Event {
     /// That is over.
     DisputeEnded { runner: RunnerId, uuid: DeviceUuid },
     /// A runner has this device.
-    DeviceAttached { runner: RunnerId, uuid: DeviceUuid, name: GpuName, parent: Option<DeviceUuid>, seat: Seat },
+    DeviceAttached {
+        runner: RunnerId,
+        uuid: DeviceUuid,
+        name: GpuName,
+        parent: Option<DeviceUuid>,
+        attachment: Attachment,
+    },
     /// A runner no longer lists this device.
     DeviceDetached { runner: RunnerId, uuid: DeviceUuid },
     /// What the driver of one of its runners says of it.
@@ -258,7 +264,7 @@ pub enum Event {
     /// What it was seen to use, or that the driver cannot tell.
     SlotObserved { slot: SlotId, uuid: DeviceUuid, used: Option<Bytes>, peak: Bytes },
     /// It has run long enough to be evicted.
-    SlotRipened { slot: SlotId },
+    SlotPassedMinRun { slot: SlotId },
     /// What it waited for is free, and is its own now.
     PromiseKept { slot: SlotId, granted: bool },
     /// The promise was taken back.

@@ -72,7 +72,7 @@ pub enum Lack {
 impl Lack {
     /// The stable word for what is lacking.
     #[must_use]
-    pub const fn code(&self) -> &'static str {
+    pub fn code(&self) -> &'static str {
         match self {
             Self::KnownMemory => "known_memory",
             Self::Pool { .. } => "pool",
@@ -111,9 +111,11 @@ pub struct PinnedElsewhere {
 }
 
 /// Why no runner could hold a slot on some number of GPUs, even if the runner were empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum TooSmall {
     /// No runner has so many GPUs that may be used.
+    #[strum(serialize = "gpu_count")]
     Gpus {
         /// The most that one runner has.
         most: u16,
@@ -121,6 +123,7 @@ pub enum TooSmall {
         restricted: bool,
     },
     /// A GPU must give more than the best runner has on it.
+    #[strum(serialize = "gpu_memory")]
     Memory {
         /// What it must give.
         needed: GpuMemory,
@@ -146,19 +149,14 @@ pub enum TooSmall {
         largest: Bytes,
     },
     /// Some runner has each part of it, and none has all parts.
+    #[strum(serialize = "one_runner")]
     Together,
 }
 
 impl TooSmall {
     /// The stable word.
     #[must_use]
-    pub const fn code(self) -> &'static str {
-        match self {
-            Self::Gpus { .. } => "gpu_count",
-            Self::Memory { .. } => "gpu_memory",
-            Self::Cpu { .. } => "cpu",
-            Self::Ram { .. } => "ram",
-            Self::Together => "one_runner",
-        }
+    pub fn code(self) -> &'static str {
+        self.into()
     }
 }

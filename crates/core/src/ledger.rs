@@ -164,8 +164,8 @@ impl<Q: Quantity> Ledger<Q> {
             return Err(Shortfall::Exclusive);
         }
         let free = match phase {
-            Phase::Held => self.room(),
-            _ => self.future_room_without(leaving),
+            Phase::Held => self.headroom(),
+            _ => self.future_headroom_without(leaving),
         };
         match ask {
             Ask::Amount(needed) if needed.units() == 0 => Err(Shortfall::Nothing),
@@ -258,7 +258,7 @@ impl<Q: Quantity> Ledger<Q> {
 
     /// What a hold could have now: what both lines leave.
     #[must_use]
-    pub fn room(&self) -> Q {
+    pub fn headroom(&self) -> Q {
         let releasing = if sabotage::is(Mutation::ReleasingIsFree) { Q::default() } else { self.releasing };
         let beside = releasing.max(self.promised);
         self.left_after([self.held, self.foreign, beside])
@@ -266,13 +266,13 @@ impl<Q: Quantity> Ledger<Q> {
 
     /// What a promise could have: what the future line leaves.
     #[must_use]
-    pub fn future_room(&self) -> Q {
+    pub fn future_headroom(&self) -> Q {
         self.left_after([self.held, self.foreign, self.promised, self.stuck])
     }
 
-    fn future_room_without(&self, leaving: &[SlotKey]) -> Q {
+    fn future_headroom_without(&self, leaving: &[SlotKey]) -> Q {
         if leaving.is_empty() {
-            return self.future_room();
+            return self.future_headroom();
         }
         let stays = |claim: &&Claim<Q>| claim.phase == Phase::Held && !leaving.contains(&claim.slot);
         let held = self.claims.iter().filter(stays).map(|claim| u128::from(claim.amount.units())).sum::<u128>();
@@ -325,7 +325,7 @@ impl<Q: Quantity> Ledger<Q> {
             releasing: self.releasing,
             promised: self.promised,
             foreign: self.foreign,
-            free: if self.is_overcommitted() { Q::default() } else { self.room() },
+            free: if self.is_overcommitted() { Q::default() } else { self.headroom() },
         }
     }
 
@@ -436,7 +436,7 @@ mod tests {
         let mut ledger = Ledger::new(Bytes::gib(80));
         ledger.claim(slot(1), gib(60), Phase::Held).unwrap();
         ledger.begin_release(slot(1));
-        assert_eq!(ledger.room(), Bytes::gib(20));
+        assert_eq!(ledger.headroom(), Bytes::gib(20));
         assert!(ledger.check(gib(40), Phase::Held).is_err());
         ledger.claim(slot(2), gib(40), Phase::Promised).unwrap();
         assert!(!ledger.can_keep(slot(2)), "the 60 are still there");

@@ -19,8 +19,9 @@ const MARGIN: u64 = 5;
 const STEP: u64 = 1;
 
 /// How a model's claim compares with what its slots were seen to use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum MemoryVerdict {
     /// Not for long enough to say.
     #[default]
@@ -36,13 +37,8 @@ pub enum MemoryVerdict {
 impl MemoryVerdict {
     /// The stable code.
     #[must_use]
-    pub const fn code(self) -> &'static str {
-        match self {
-            Self::Watching => "watching",
-            Self::Fits => "fits",
-            Self::UnderEstimated => "under_estimated",
-            Self::OverEstimated => "over_estimated",
-        }
+    pub fn code(self) -> &'static str {
+        self.into()
     }
 
     /// Whether somebody should look at it.
@@ -68,8 +64,9 @@ impl MemoryVerdict {
 }
 
 /// Why something else is charged than the catalogue says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum CorrectionReason {
     /// A slot ran out of memory with what was charged.
     OutOfMemory,
@@ -80,11 +77,8 @@ pub enum CorrectionReason {
 impl CorrectionReason {
     /// The stable code.
     #[must_use]
-    pub const fn code(self) -> &'static str {
-        match self {
-            Self::OutOfMemory => "out_of_memory",
-            Self::Learned => "learned",
-        }
+    pub fn code(self) -> &'static str {
+        self.into()
     }
 }
 

@@ -4,8 +4,9 @@ use berth_domain::{FailureReason, ReasonText};
 use serde::{Deserialize, Serialize};
 
 /// Why a workload waits. Waiting is never an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum WaitReason {
     /// It would fit an emptier fleet.
     FullNow,
@@ -34,20 +35,8 @@ pub enum WaitReason {
 impl WaitReason {
     /// The stable code.
     #[must_use]
-    pub const fn code(self) -> &'static str {
-        match self {
-            Self::FullNow => "full_now",
-            Self::Releasing => "releasing",
-            Self::ReplicaLimit => "replica_limit",
-            Self::BackingOff => "backing_off",
-            Self::NoRunners => "no_runners",
-            Self::NoGpus => "no_gpus",
-            Self::RunnersNotReady => "runners_not_ready",
-            Self::HostFull => "host_full",
-            Self::NoLongerFits => "no_longer_fits",
-            Self::OldCopy => "old_copy",
-            Self::HistoryWentBack => "history_went_back",
-        }
+    pub fn code(self) -> &'static str {
+        self.into()
     }
 
     /// Whether it waits for its own last attempt rather than for room.
@@ -58,8 +47,9 @@ impl WaitReason {
 }
 
 /// Why something can never run here. Never a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Unplaceable {
     /// No runner is large enough, even when empty.
     NeverFits,
@@ -78,21 +68,15 @@ pub enum Unplaceable {
 impl Unplaceable {
     /// The stable code.
     #[must_use]
-    pub const fn code(self) -> &'static str {
-        match self {
-            Self::NeverFits => "never_fits",
-            Self::UnknownMemory => "unknown_memory",
-            Self::NoMatchingRunner => "no_matching_runner",
-            Self::RuntimeMissing => "runtime_missing",
-            Self::RuntimeNotForJobs => "runtime_not_for_jobs",
-            Self::RuntimeOnlyForJobs => "runtime_only_for_jobs",
-        }
+    pub fn code(self) -> &'static str {
+        self.into()
     }
 }
 
 /// Why a runner was not used. The order is the order in which they are looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Exclusion {
     /// In another pool.
     Pool,
@@ -139,35 +123,15 @@ pub enum Exclusion {
 impl Exclusion {
     /// The stable code.
     #[must_use]
-    pub const fn code(self) -> &'static str {
-        match self {
-            Self::Pool => "pool",
-            Self::Labels => "labels",
-            Self::Runtime => "runtime",
-            Self::RuntimeKind => "runtime_kind",
-            Self::GpuName => "gpu_name",
-            Self::GpuUuid => "gpu_uuid",
-            Self::NoGpus => "no_gpus",
-            Self::TooFewGpus => "too_few_gpus",
-            Self::Cordoned => "cordoned",
-            Self::Draining => "draining",
-            Self::Suspect => "suspect",
-            Self::Lost => "lost",
-            Self::NotReported => "not_reported",
-            Self::HistoryWentBack => "history_went_back",
-            Self::InvalidCode => "invalid_code",
-            Self::MachineDisputed => "machine_disputed",
-            Self::NeighbourNotReported => "neighbour_not_reported",
-            Self::DevicesClosed => "devices_closed",
-            Self::GpuMemory => "gpu_memory",
-            Self::Host => "host",
-        }
+    pub fn code(self) -> &'static str {
+        self.into()
     }
 }
 
 /// Why a device takes nothing new.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Closed {
     /// Its machine no longer lists it, yet it has claims.
     Missing,
@@ -194,19 +158,8 @@ pub enum Closed {
 impl Closed {
     /// The stable code.
     #[must_use]
-    pub const fn code(self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::Lost => "lost",
-            Self::Quarantined => "quarantined",
-            Self::Stale => "stale",
-            Self::MigParent => "mig_parent",
-            Self::Cordoned => "cordoned",
-            Self::BackingOff => "backing_off",
-            Self::Overcommitted => "overcommitted",
-            Self::Reserved => "reserved",
-            Self::RunnerClosed => "runner_closed",
-        }
+    pub fn code(self) -> &'static str {
+        self.into()
     }
 
     /// Whether what is free on the device is shown as free all the same: it is there for the work that it is kept for,
@@ -218,8 +171,9 @@ impl Closed {
 }
 
 /// Why a slot is being stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum StopReason {
     /// Others need its memory.
     Evicted,
@@ -246,25 +200,15 @@ pub enum StopReason {
 impl StopReason {
     /// The stable code.
     #[must_use]
-    pub const fn code(self) -> &'static str {
-        match self {
-            Self::Evicted => "evicted",
-            Self::Idle => "idle",
-            Self::Superseded => "superseded",
-            Self::Drained => "drained",
-            Self::Operator => "operator",
-            Self::JobEnded => "job_ended",
-            Self::Reserved => "reserved",
-            Self::Abandoned => "abandoned",
-            Self::Surplus => "surplus",
-            Self::MaxRun => "max_run",
-        }
+    pub fn code(self) -> &'static str {
+        self.into()
     }
 }
 
 /// Why nobody can say whether a slot exists. Its memory stays charged until its agent accounts for it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum UnknownReason {
     /// Its runner was lost.
     RunnerLost,
@@ -281,20 +225,15 @@ pub enum UnknownReason {
 impl UnknownReason {
     /// The stable code.
     #[must_use]
-    pub const fn code(&self) -> &'static str {
-        match self {
-            Self::RunnerLost => "runner_lost",
-            Self::RunnerForgotten => "runner_forgotten",
-            Self::NotMentioned => "not_mentioned",
-            Self::OtherCluster => "other_cluster",
-            Self::CannotTell(_) => "cannot_tell",
-        }
+    pub fn code(&self) -> &'static str {
+        self.into()
     }
 }
 
 /// Why a claim could leave its ledger. There is no timer among them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Proof {
     /// The agent saw the process tree gone and the driver clear.
     Gone,
@@ -313,15 +252,8 @@ pub enum Proof {
 impl Proof {
     /// The stable code.
     #[must_use]
-    pub const fn code(self) -> &'static str {
-        match self {
-            Self::Gone => "gone",
-            Self::Refused => "refused",
-            Self::NeverTold => "never_told",
-            Self::Rebooted => "rebooted",
-            Self::Forced => "forced",
-            Self::Forgotten => "forgotten",
-        }
+    pub fn code(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -368,7 +300,7 @@ pub enum Cause {
 impl Cause {
     /// The stable code.
     #[must_use]
-    pub const fn code(self) -> &'static str {
+    pub fn code(self) -> &'static str {
         match self {
             Self::Completed => "completed",
             Self::Cancelled => "cancelled",

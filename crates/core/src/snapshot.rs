@@ -199,7 +199,7 @@ impl State {
             }
         }
         self.slots.keys().into_iter().for_each(|slot| self.link_slot(slot));
-        self.models.keys().into_iter().for_each(|model| self.link_staff(model));
+        self.models.keys().into_iter().for_each(|model| self.link_missing_replicas(model));
     }
 }
 

@@ -37,32 +37,32 @@ pub fn step(state: &mut State, command: &Command, now: Timestamp) -> Step {
 /// give many commands at once and check the state themselves after the last: the checks would cost the square of them.
 pub fn step_unaudited(state: &mut State, command: &Command, now: Timestamp) -> Step {
     let at = now.max(state.now);
-    let mut course = Course { state, at, events: Vec::new(), reports: Vec::new() };
+    let mut run = StepRun { state, at, events: Vec::new(), reports: Vec::new() };
     // A server that starts begins its timers anew: what was due while it was away is not.
-    let starts = matches!(command, Command::Start { .. }) && decide::decide(course.state, command, at).is_ok();
+    let starts = matches!(command, Command::Start { .. }) && decide::decide(run.state, command, at).is_ok();
     if !starts {
-        course.notice_pause();
-        course.state.now = at;
-        course.catch_up();
+        run.notice_pause();
+        run.state.now = at;
+        run.catch_up();
     }
-    let answer = course.carry_out(command);
-    course.settle();
-    course.catch_up();
-    course.forget_ended();
-    let Course { events, reports, .. } = course;
+    let answer = run.execute(command);
+    run.settle();
+    run.catch_up();
+    run.forget_ended();
+    let StepRun { events, reports, .. } = run;
     state.now = at;
     Step { at, events, reports, answer }
 }
 
-struct Course<'a> {
+struct StepRun<'a> {
     state: &'a mut State,
     at: Timestamp,
     events: Vec<Event>,
     reports: Vec<Report>,
 }
 
-impl Course<'_> {
-    fn make_true(&mut self, decision: Decision) {
+impl StepRun<'_> {
+    fn apply_decision(&mut self, decision: Decision) {
         apply_all(self.state, &decision.events, self.at);
         match self.events.is_empty() {
             true => self.events = decision.events,
@@ -75,7 +75,7 @@ impl Course<'_> {
     fn notice_pause(&mut self) {
         let started = self.state.cluster.is_some();
         if started && self.at.since(self.state.now) > self.state.settings.pause_after {
-            self.make_true(Decision::of(vec![Event::TimersRestarted]));
+            self.apply_decision(Decision::of(vec![Event::TimersRestarted]));
         }
     }
 
@@ -90,7 +90,7 @@ impl Course<'_> {
     fn fire_timers(&mut self) {
         while let Some(timer) = self.state.timers.first_due(self.at) {
             let decision = decide::fire(self.state, timer, self.at);
-            self.make_true(decision);
+            self.apply_decision(decision);
             // Whatever the answer was, the question was asked.
             if self.state.timers.armed_at(timer).is_some_and(|at| at <= self.at) {
                 self.state.timers.disarm(timer);
@@ -98,11 +98,11 @@ impl Course<'_> {
         }
     }
 
-    fn carry_out(&mut self, command: &Command) -> Result<Answer, Refusal> {
+    fn execute(&mut self, command: &Command) -> Result<Answer, Refusal> {
         let mut answer = Answer::Done;
         for phase in decide::phases(command) {
             let (decision, said) = phase(self.state, command, self.at)?;
-            self.make_true(decision);
+            self.apply_decision(decision);
             answer = said;
         }
         Ok(answer)
@@ -113,7 +113,7 @@ impl Course<'_> {
         while let Some(decision) = settle::next(self.state, self.at) {
             decisions += 1;
             debug_assert!(decisions < 200_000, "settling goes round in circles: {:?}", decision.events);
-            self.make_true(decision);
+            self.apply_decision(decision);
         }
     }
 
@@ -122,7 +122,7 @@ impl Course<'_> {
         while self.state.ended.len() > self.state.settings.keep_ended {
             let oldest = self.state.ended.front().and_then(|key| self.state.workloads.get(*key)).map(|row| row.id);
             let Some(workload) = oldest else { break };
-            self.make_true(Decision::of(vec![Event::WorkloadForgotten { workload }]));
+            self.apply_decision(Decision::of(vec![Event::WorkloadForgotten { workload }]));
         }
     }
 }

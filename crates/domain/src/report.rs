@@ -267,8 +267,9 @@ impl Evidence {
 }
 
 /// Why a slot came to a bad end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum FailureReason {
     /// The program could not be run.
     BadBinary,
@@ -312,20 +313,8 @@ impl FailureReason {
 
     /// The stable code.
     #[must_use]
-    pub const fn code(self) -> &'static str {
-        match self {
-            Self::BadBinary => "bad_binary",
-            Self::ForbiddenArgument => "forbidden_argument",
-            Self::OutOfMemory => "out_of_memory",
-            Self::BadArgument => "bad_argument",
-            Self::PortTaken => "port_taken",
-            Self::ModelMissing => "model_missing",
-            Self::NeverReady => "never_ready",
-            Self::Crashed => "crashed",
-            Self::StartDeadline => "start_deadline",
-            Self::DeviceLost => "device_lost",
-            Self::Unkillable => "unkillable",
-        }
+    pub fn code(self) -> &'static str {
+        self.into()
     }
 
     /// Whether the program itself cannot have run: then a job may be tried again.

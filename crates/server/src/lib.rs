@@ -18,7 +18,7 @@
 //! | [`trust`] | tokens, rates, the audit log |
 //! | [`compact`] | snapshots, made beside the writer |
 //! | [`backup`] | backups, taken while the server serves, and restored |
-//! | [`scribe`] | the log of decisions, written beside the writer |
+//! | [`decision_log`] | the log of decisions, written beside the writer |
 //! | [`estimator`] | estimates from model files, read beside everything else |
 //! | [`serve`] | sockets, TLS, limits, shutdown |
 //! | [`config`] | what an operator may choose |
@@ -29,6 +29,7 @@ pub mod backup;
 mod clock;
 pub mod compact;
 pub mod config;
+pub mod decision_log;
 pub mod engine;
 pub mod estimator;
 pub mod http;
@@ -38,7 +39,6 @@ pub mod present;
 pub mod reload;
 pub mod requests;
 mod run;
-pub mod scribe;
 pub mod serve;
 mod severity;
 pub mod tls;

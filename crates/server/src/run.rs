@@ -16,6 +16,7 @@ use crate::backup;
 use crate::clock;
 use crate::compact::{self, Compaction};
 use crate::config::{Config, ConfigError, JournalConfig};
+use crate::decision_log::DecisionLog;
 use crate::engine::{BootError, Engine, Recovery};
 use crate::estimator::Estimator;
 use crate::http::refused_reports::RefusedReports;
@@ -24,7 +25,6 @@ use crate::limits::Limits;
 use crate::logging::LogLevel;
 use crate::reload::Reloader;
 use crate::requests::Requests;
-use crate::scribe::Scribe;
 use crate::serve;
 use crate::tls::{Tls, TlsError};
 use crate::trust::audit::Audit;
@@ -33,7 +33,7 @@ use crate::trust::first_token::{self, LocalAdmin};
 use crate::trust::rates::Rates;
 use crate::trust::tokens::{TokenError, Tokens};
 use crate::views::Views;
-use crate::writer::{self, Desk, StartError, Writer};
+use crate::writer::{self, StartError, Writer, WriterLoop};
 
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -91,7 +91,7 @@ pub struct Server {
     serving: tokio::task::JoinHandle<()>,
     reloader: Reloader,
     writer: (Writer, JoinHandle<()>),
-    scribe: (Scribe, JoinHandle<()>),
+    decision_log: (DecisionLog, JoinHandle<()>),
     compaction: Compaction,
     local_admin: Option<LocalAdmin>,
 }
@@ -134,11 +134,11 @@ impl Server {
         };
         let audit = Audit::open(data_dir, &config.audit).map_err(RunError::Audit)?;
 
-        let (scribe, scribe_thread) = Scribe::start().map_err(RunError::Thread)?;
-        let views = Arc::new(Views::new(config.history.decisions, config.history.events, scribe.clone()));
+        let (decision_log, decision_log_thread) = DecisionLog::start().map_err(RunError::Thread)?;
+        let views = Arc::new(Views::new(config.history.decisions, config.history.events, decision_log.clone()));
         let kept = open_journal(&config)?;
-        let desk = Desk::new(kept.engine, kept.journal, views.clone(), fatal);
-        let (writer, writer_thread) = writer::start(desk, kept.cluster, draw_tag()?)?;
+        let writer_loop = WriterLoop::new(kept.engine, kept.journal, views.clone(), fatal);
+        let (writer, writer_thread) = writer::start(writer_loop, kept.cluster, draw_tag()?)?;
         let compaction = compact::start(kept.compactor, writer.clone(), config.journal.snapshot_after, kept.snapshot)
             .map_err(RunError::Thread)?;
 
@@ -167,8 +167,8 @@ impl Server {
         tokio::spawn(sweep(app.clone()));
         let reloader = Reloader::new(app.clone(), tls.clone(), config);
         let serving = tokio::spawn(serve::serve(listener, tls, router::router(app), limits, stopping));
-        let (writer, scribe) = ((writer, writer_thread), (scribe, scribe_thread));
-        Ok(Self { address, stop, serving, reloader, writer, scribe, compaction, local_admin })
+        let (writer, decision_log) = ((writer, writer_thread), (decision_log, decision_log_thread));
+        Ok(Self { address, stop, serving, reloader, writer, decision_log, compaction, local_admin })
     }
 
     /// Where it listens.
@@ -190,17 +190,17 @@ impl Server {
 
     /// Stops: no new requests, those in flight finish, everything taken in is durable and answered.
     pub async fn stop(self) {
-        let Self { stop, serving, reloader, writer, scribe, compaction, .. } = self;
+        let Self { stop, serving, reloader, writer, decision_log, compaction, .. } = self;
         drop(reloader);
         stop.send_replace(true);
         drop(serving.await);
         // Requests that did not finish in time are not answered; whatever the writer took before is.
         let joined = tokio::task::spawn_blocking(move || {
-            writer.0.finish();
+            writer.0.stop();
             drop(writer.1.join());
             drop(compaction);
-            scribe.0.finish();
-            drop(scribe.1.join());
+            decision_log.0.stop();
+            drop(decision_log.1.join());
         });
         drop(joined.await);
     }

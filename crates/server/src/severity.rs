@@ -11,13 +11,13 @@ use berth_core::{Cause, CorrectionReason, Event, Outcome, Proof, ReservedFor, Wa
 use berth_domain::{FailureReason, GpuHealth, WorkloadEnd, WorkloadKind};
 use tracing::Level;
 
-use crate::views::stream::Happened;
+use crate::views::stream::PublishedEvent;
 use crate::views::subject::Subject;
 
 /// The level of the line about an event.
 #[must_use]
-pub(crate) fn of_event(happened: &Happened) -> Level {
-    let Happened { event, subject, .. } = happened;
+pub(crate) fn of_event(happened: &PublishedEvent) -> Level {
+    let PublishedEvent { event, subject, .. } = happened;
     match event {
         Event::ModelPut { .. } | Event::ModelDeleted { .. } | Event::Started { .. } => Level::INFO,
         // That the history went back is an ERROR of its own: it says what to do, once.
@@ -76,7 +76,7 @@ pub(crate) fn of_event(happened: &Happened) -> Level {
         | Event::StrayReleased { .. }
         | Event::PromiseKept { .. }
         | Event::PromiseWithdrawn { .. } => Level::INFO,
-        Event::SlotPlaced(_) | Event::SlotGranted { .. } | Event::SlotSeen { .. } | Event::SlotRipened { .. } => {
+        Event::SlotPlaced(_) | Event::SlotGranted { .. } | Event::SlotSeen { .. } | Event::SlotPassedMinRun { .. } => {
             Level::DEBUG
         }
         Event::WorkloadRequeued { cause, .. } if cause.is_failure() => Level::WARN,

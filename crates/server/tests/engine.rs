@@ -81,7 +81,8 @@ impl Simulated {
     fn batch(&mut self, commands: &[Command]) -> Result<Vec<Answer>, String> {
         self.now = self.now.after(berth_domain::Span::from_millis(10));
         self.journal.reserve(64 * 1024, false).map_err(|error| error.to_string())?;
-        let outcomes: Vec<_> = commands.iter().map(|command| self.engine.carry_out(command, self.now)).collect();
+        let (outcomes, answers): (Vec<_>, Vec<_>) =
+            commands.iter().map(|command| self.engine.execute(command, self.now)).unzip();
         let kept: Vec<_> = outcomes
             .iter()
             .filter(|outcome| !outcome.kept.is_empty())
@@ -90,7 +91,7 @@ impl Simulated {
         let records: Vec<_> = kept.iter().map(|(last, payload)| RecordRef { last: *last, payload }).collect();
         let expected = self.journal.revision();
         self.journal.append(self.engine.state().epoch(), expected, &records).map_err(|error| error.to_string())?;
-        Ok(outcomes.into_iter().filter_map(|outcome| outcome.answer.ok()).collect())
+        Ok(answers.into_iter().filter_map(Result::ok).collect())
     }
 }
 

@@ -10,19 +10,19 @@ use axum::http::{Request, StatusCode};
 use berth_core::{Command, Settings, State};
 use berth_domain::{ClusterId, Epoch, EpochTag, Revision};
 use berth_server::config::Config;
+use berth_server::decision_log::DecisionLog;
 use berth_server::engine::Engine;
 use berth_server::estimator::Estimator;
 use berth_server::http::{App, Tools, router};
 use berth_server::limits::Limits;
 use berth_server::logging::LogLevel;
 use berth_server::requests::Requests;
-use berth_server::scribe::Scribe;
 use berth_server::trust::audit::Audit;
 use berth_server::trust::cluster_key::ClusterKey;
 use berth_server::trust::rates::Rates;
 use berth_server::trust::tokens::Tokens;
 use berth_server::views::Views;
-use berth_server::writer::{self, Desk};
+use berth_server::writer::{self, WriterLoop};
 use berth_store::{AppendError, Journal, MemoryJournal, NoRoom, RecordRef};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
@@ -61,12 +61,12 @@ fn cluster() -> ClusterId {
 
 fn app(data_dir: &std::path::Path, disk: Arc<Mutex<()>>) -> App {
     let config = Config::default();
-    let (scribe, _) = Scribe::start().unwrap();
-    let views = Arc::new(Views::new(1, 1, scribe));
+    let (decision_log, _) = DecisionLog::start().unwrap();
+    let views = Arc::new(Views::new(1, 1, decision_log));
     let engine = Engine::new(State::new(Settings::default()));
     let journal = SlowJournal { inner: MemoryJournal::new(), disk };
-    let desk = Desk::new(engine, journal, views.clone(), |_| ());
-    let (writer, _) = writer::start(desk, cluster(), EpochTag::default()).unwrap();
+    let writer_loop = WriterLoop::new(engine, journal, views.clone(), |_| ());
+    let (writer, _) = writer::start(writer_loop, cluster(), EpochTag::default()).unwrap();
     let limits = Limits::new(config.limits.clone());
     let requests = Requests::new(views.clone(), limits.clone());
     App::from(Tools {
@@ -120,7 +120,7 @@ async fn a_server_whose_writer_is_stuck_is_not_ready_until_it_goes_on() {
     let stuck = tokio::spawn(async move {
         // A start is written down, whatever came before it.
         let start = Command::Start { cluster: cluster(), tag: EpochTag::default() };
-        writer.carry_out(start).await.unwrap().unwrap();
+        writer.execute(start).await.unwrap().unwrap();
     });
     let text = becomes(&app, StatusCode::SERVICE_UNAVAILABLE).await;
     assert!(text.contains("busy with one batch"), "{text}");

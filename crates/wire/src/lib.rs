@@ -52,6 +52,7 @@ mod model;
 mod model_file;
 mod page;
 mod problem;
+mod problem_code;
 mod queue;
 mod reason;
 mod report;
@@ -87,6 +88,7 @@ pub use model::{Model, ModelRequest};
 pub use model_file::ModelFile;
 pub use page::{HISTORY_HEADER, PageQuery, REVISION_HEADER};
 pub use problem::{PROBLEM_MEDIA_TYPE, Problem};
+pub use problem_code::ProblemCode;
 pub use queue::{Demand, DemandNeed, QueueEntry};
 pub use reason::Reason;
 pub use report::{

@@ -135,8 +135,8 @@ impl Reference {
             Event::HostSized { machine, cpu, ram } => {
                 self.hosts.insert(machine.clone(), (*cpu, *ram));
             }
-            Event::DeviceAttached { runner, uuid, seat, .. } => {
-                self.devices.entry(uuid.clone()).or_default().seats.insert(runner.clone(), seat.capacity);
+            Event::DeviceAttached { runner, uuid, attachment, .. } => {
+                self.devices.entry(uuid.clone()).or_default().seats.insert(runner.clone(), attachment.capacity);
             }
             Event::DeviceDetached { runner, uuid } => {
                 if let Some(row) = self.devices.get_mut(uuid) {

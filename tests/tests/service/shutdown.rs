@@ -115,7 +115,7 @@ fn a_failed_journal_write_ends_the_server_and_no_request_is_answered() {
             assert!(answer.is_err(), "round {round}: somebody was answered: {answer:?}");
         }
         assert_eq!(server.ended().code(), Some(70), "{}", server.log());
-        assert!(server.log().contains("the journal cannot be written"), "{}", server.log());
+        eventually("the log says why", || server.log().contains("the journal cannot be written").then_some(()));
 
         server.restart();
         let kept = api.get("/api/v1/workloads").is(200);

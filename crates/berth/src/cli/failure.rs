@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use berth_client::ClientError;
+use berth_wire::ProblemCode;
 
 /// A command that did what it could.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,9 +54,9 @@ impl Failure {
             Self::Failed(_) => 1,
             Self::Usage(_) => 2,
             Self::Client(error) => match error {
-                ClientError::Problem(problem) => match (problem.status, problem.code.as_str()) {
+                ClientError::Problem(problem) => match (problem.status, ProblemCode::from_text(&problem.code)) {
                     (401 | 403, _) => 4,
-                    (404, _) | (_, "unknown_model") => 5,
+                    (404, _) | (_, Some(ProblemCode::UnknownModel)) => 5,
                     _ => 1,
                 },
                 ClientError::BadUrl { .. }

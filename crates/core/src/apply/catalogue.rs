@@ -21,9 +21,9 @@ impl State {
             Some(key) => self.change_model(key, spec, revision, shape),
             None => self.models.insert(new_model(spec, revision, shape)),
         };
-        self.link_staff(key);
-        self.agenda.models.insert(key);
-        self.agenda.replicas.insert(key);
+        self.link_missing_replicas(key);
+        self.dirty.models.insert(key);
+        self.dirty.replicas.insert(key);
     }
 
     fn change_model(
@@ -79,8 +79,8 @@ impl State {
         let old = self.models.get_mut(key).map(|row| std::mem::replace(&mut row.shape, shape));
         old.into_iter().for_each(|old| self.leave_shape(old));
         waiting.into_iter().for_each(|workload| self.link_workload(workload));
-        self.agenda.models.insert(key);
-        self.agenda.replicas.insert(key);
+        self.dirty.models.insert(key);
+        self.dirty.replicas.insert(key);
     }
 
     /// Takes the model's waiting work out of the queue's sets, to be linked again.
@@ -139,9 +139,9 @@ impl State {
             row.retry_at = None;
         }
         self.timers.disarm(Timer::Replicas(key));
-        self.link_staff(key);
+        self.link_missing_replicas(key);
         self.link_model_slots(key);
-        self.agenda.models.insert(key);
+        self.dirty.models.insert(key);
     }
 
     pub(super) fn on_model_retried(&mut self, name: &ModelName) {
@@ -150,7 +150,7 @@ impl State {
             row.retry_at = None;
         }
         self.timers.disarm(Timer::Replicas(key));
-        self.agenda.replicas.insert(key);
+        self.dirty.replicas.insert(key);
     }
 }
 

@@ -8,10 +8,10 @@ use berth_domain::{
 };
 use smallvec::SmallVec;
 
-use crate::event::{RunnerTraits, Seat};
+use crate::event::{Attachment, RunnerTraits};
 use crate::ledger::Ledger;
 use crate::reason::WaitReason;
-use crate::state::{Admission, Device, Liveness, MissingGpu, Runner, SeatRow, State, Timer};
+use crate::state::{Admission, AttachmentRow, Device, Liveness, MissingGpu, Runner, State, Timer};
 use crate::table::{DeviceKey, MachineKey, RunnerKey, SlotKey};
 
 /// GPUs of a runner that are remembered though it no longer lists them.
@@ -75,7 +75,7 @@ impl State {
         row.ram.set_capacity(ram);
         let runners = row.runners.clone();
         runners.iter().for_each(|runner| self.index.touch_runner(*runner));
-        self.agenda.hosts.extend(runners);
+        self.dirty.hosts.extend(runners);
         self.index.touch_host(key);
     }
 
@@ -175,9 +175,9 @@ impl State {
         row.liveness = liveness;
         // The word of a lost runner about a GPU that it shares counts no more.
         for device in row.devices.clone() {
-            let seats = self.devices.get_mut(device).map(|row| &mut row.seats);
-            let seat = seats.into_iter().flatten().find(|seat| seat.runner == key);
-            seat.into_iter().for_each(|seat| seat.is_heard = liveness != Liveness::Lost);
+            let attachments = self.devices.get_mut(device).map(|row| &mut row.attachments);
+            let attachment = attachments.into_iter().flatten().find(|attachment| attachment.runner == key);
+            attachment.into_iter().for_each(|attachment| attachment.is_heard = liveness != Liveness::Lost);
             self.index.touch_device(device);
         }
         self.on_runner_changed(key);
@@ -213,7 +213,7 @@ impl State {
         }
         self.index.touch_runner(key);
         self.link_runner_slots(key);
-        self.agenda.runners.insert(key);
+        self.dirty.runners.insert(key);
         self.note_room_on(key);
     }
 
@@ -233,14 +233,14 @@ impl State {
         let waits = |workload| self.workloads.get(workload).and_then(|row| row.waits);
         let models =
             heads.filter(|(entry, ..)| waits(entry.workload).is_some_and(hopeless)).map(|(_, model, _)| *model);
-        self.agenda.models.extend(models);
+        self.dirty.models.extend(models);
     }
 
     /// Notes that a runner may have more to give than before.
     fn note_room_on(&mut self, key: RunnerKey) {
         let Some(row) = self.runners.get(key) else { return };
-        self.agenda.devices.extend(row.devices.iter().copied());
-        self.agenda.hosts.insert(key);
+        self.dirty.devices.extend(row.devices.iter().copied());
+        self.dirty.hosts.insert(key);
     }
 
     pub(super) fn on_forgotten(&mut self, id: &RunnerId) {
@@ -260,17 +260,17 @@ impl State {
             self.leave_device(key, device);
         }
         self.link_runner_slots(key);
-        self.bury_runner(key);
+        self.remove_runner(key);
     }
 
     /// Removes a forgotten runner once nothing that it ran is unproven.
-    pub(super) fn bury_runner(&mut self, key: RunnerKey) {
+    pub(super) fn remove_runner(&mut self, key: RunnerKey) {
         let Some(row) = self.runners.get(key).filter(|row| row.is_forgotten() && row.slots.is_empty()) else { return };
         let (id, machine) = (row.id.clone(), row.machine);
         self.runners.remove(key);
         self.call(&id);
         self.leave_machine(key, machine);
-        self.bury_machine(machine);
+        self.remove_machine(machine);
         self.machine_words.remove(&id);
     }
 
@@ -288,23 +288,23 @@ impl State {
         uuid: &DeviceUuid,
         name: &GpuName,
         parent: Option<&DeviceUuid>,
-        seat: &Seat,
+        attachment: &Attachment,
     ) {
         let Some(runner) = self.runners.key(runner) else { return };
         let Some(machine) = self.runners.get(runner).map(|row| row.machine) else { return };
         let name = &self.intern(name);
         let device = match self.devices.key(uuid) {
             Some(device) => device,
-            None => self.add_device(uuid, name, parent, machine, seat.capacity),
+            None => self.add_device(uuid, name, parent, machine, attachment.capacity),
         };
         let Some(row) = self.devices.get_mut(device) else { return };
         row.name = name.clone();
-        match row.seats.iter_mut().find(|known| known.runner == runner) {
-            Some(known) => known.seat = seat.clone(),
+        match row.attachments.iter_mut().find(|known| known.runner == runner) {
+            Some(known) => known.attachment = attachment.clone(),
             None => {
-                row.seats.push(SeatRow {
+                row.attachments.push(AttachmentRow {
                     runner,
-                    seat: seat.clone(),
+                    attachment: attachment.clone(),
                     health: GpuHealth::Ok,
                     is_heard: true,
                     spots: Vec::new(),
@@ -313,8 +313,8 @@ impl State {
             }
         }
         row.ledger.set_capacity(row.smallest_capacity());
-        self.agenda.devices.insert(device);
-        self.touch_seats(device);
+        self.dirty.devices.insert(device);
+        self.touch_attachments(device);
         self.link_device_slots(device);
         let Some(row) = self.runners.get_mut(runner) else { return };
         row.missing.retain(|missing| missing.uuid != *uuid);
@@ -322,7 +322,7 @@ impl State {
         row.devices.push(device);
         let devices = &self.devices;
         let index_of = |key: &DeviceKey| {
-            devices.get(*key).and_then(|gpu| gpu.seat_on(runner)).map_or(u16::MAX, |row| row.seat.index)
+            devices.get(*key).and_then(|gpu| gpu.attachment_on(runner)).map_or(u16::MAX, |row| row.attachment.index)
         };
         row.devices.sort_by_key(index_of);
         self.index.touch_runner(runner);
@@ -351,7 +351,7 @@ impl State {
             machine,
             parent: parent.cloned(),
             ledger: Ledger::new(capacity),
-            seats: SmallVec::new(),
+            attachments: SmallVec::new(),
             cordoned: self.cordons.contains(uuid),
             backing_off: false,
             instances: self.instances.get(uuid).copied().unwrap_or(0),
@@ -382,22 +382,22 @@ impl State {
         if let Some(row) = self.devices.get_mut(key) {
             row.instances = count;
         }
-        self.agenda.devices.insert(key);
-        self.touch_seats(key);
+        self.dirty.devices.insert(key);
+        self.touch_attachments(key);
     }
 
     /// A device's size or nature changed: it is part of what its runners are.
-    fn touch_seats(&mut self, device: DeviceKey) {
+    fn touch_attachments(&mut self, device: DeviceKey) {
         self.index.touch_device(device);
-        let seats = self.devices.get(device).map(|row| row.seats.as_slice()).unwrap_or_default();
-        seats.iter().for_each(|row| self.index.touch_runner(row.runner));
+        let attachments = self.devices.get(device).map(|row| row.attachments.as_slice()).unwrap_or_default();
+        attachments.iter().for_each(|row| self.index.touch_runner(row.runner));
     }
 
     pub(super) fn on_detached(&mut self, runner: &RunnerId, uuid: &DeviceUuid) {
         let (Some(runner), Some(device)) = (self.runners.key(runner), self.devices.key(uuid)) else { return };
-        self.leave_seat(runner, device);
+        self.leave_attachment(runner, device);
         let missing = self.devices.get(device).filter(|row| !row.is_mig()).and_then(|row| {
-            let capacity = row.seat_on(runner)?.seat.capacity;
+            let capacity = row.attachment_on(runner)?.attachment.capacity;
             Some(MissingGpu { uuid: row.uuid.clone(), name: row.name.clone(), capacity })
         });
         if let Some(row) = self.runners.get_mut(runner) {
@@ -412,26 +412,26 @@ impl State {
         self.index.touch_runner(runner);
     }
 
-    /// A device without a seat and without claims is no more; one with claims stays, shut, until they are proven gone.
+    /// A device without an attachment and without claims is no more; one with claims stays, shut, until they are proven gone.
     pub(super) fn leave_device(&mut self, runner: RunnerKey, device: DeviceKey) {
         let Some(row) = self.devices.get_mut(device) else { return };
-        row.seats.retain(|seat| seat.runner != runner);
-        if !row.seats.is_empty() {
+        row.attachments.retain(|attachment| attachment.runner != runner);
+        if !row.attachments.is_empty() {
             row.ledger.set_capacity(row.smallest_capacity());
-            self.touch_seats(device);
+            self.touch_attachments(device);
         }
-        self.agenda.devices.insert(device);
-        self.bury_device(device);
+        self.dirty.devices.insert(device);
+        self.remove_device(device);
     }
 
-    pub(super) fn bury_device(&mut self, device: DeviceKey) {
-        let gone = |row: &&Device| row.seats.is_empty() && row.ledger.claims().is_empty();
+    pub(super) fn remove_device(&mut self, device: DeviceKey) {
+        let gone = |row: &&Device| row.attachments.is_empty() && row.ledger.claims().is_empty();
         let Some(row) = self.devices.get(device).filter(gone) else { return };
         let (parent, reserved) = (row.parent.clone(), row.reserved_for);
         self.timers.disarm(Timer::DeviceBackoff(device));
         reserved.into_iter().for_each(|owner| self.end_reservation(owner));
         self.devices.remove(device);
-        self.agenda.devices.remove(&device);
+        self.dirty.devices.remove(&device);
         self.count_instance(parent.as_ref(), -1);
     }
 
@@ -440,7 +440,7 @@ impl State {
         let Some(key) = self.devices.key(uuid) else { return };
         let Some(row) = self.devices.get_mut(key) else { return };
         change(row);
-        self.agenda.devices.insert(key);
+        self.dirty.devices.insert(key);
         self.index.touch_device(key);
         self.link_device_slots(key);
     }
@@ -456,8 +456,8 @@ impl State {
     pub(super) fn on_health(&mut self, runner: &RunnerId, uuid: &DeviceUuid, health: GpuHealth) {
         let Some(runner) = self.runners.key(runner) else { return };
         self.on_device(uuid, |device| {
-            let seat = device.seats.iter_mut().find(|row| row.runner == runner);
-            seat.into_iter().for_each(|row| row.health = health);
+            let attachment = device.attachments.iter_mut().find(|row| row.runner == runner);
+            attachment.into_iter().for_each(|row| row.health = health);
         });
     }
 

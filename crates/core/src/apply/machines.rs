@@ -96,7 +96,7 @@ impl State {
         self.leave_machine(key, from);
         self.join_machine(key, to);
         for device in devices {
-            let is_shared = self.devices.get(device).is_some_and(|row| row.seats.len() > 1);
+            let is_shared = self.devices.get(device).is_some_and(|row| row.attachments.len() > 1);
             if is_shared {
                 self.leave_device(key, device);
                 if let Some(row) = self.runners.get_mut(key) {
@@ -107,13 +107,13 @@ impl State {
             }
             self.index.touch_device(device);
         }
-        self.bury_machine(from);
+        self.remove_machine(from);
         self.link_bars(from);
         self.index.touch_runner(key);
     }
 
     /// Removes a machine that nobody is on.
-    pub(super) fn bury_machine(&mut self, machine: MachineKey) {
+    pub(super) fn remove_machine(&mut self, machine: MachineKey) {
         if self.machines.get(machine).is_some_and(|row| row.runners.is_empty()) {
             self.machines.remove(machine);
         }

@@ -19,7 +19,7 @@ use crate::state::State;
 
 /// Makes `event`, which happened at `at`, true.
 pub fn apply(state: &mut State, event: &Event, at: Timestamp) {
-    make_true(state, event, at);
+    apply_event(state, event, at);
     state.refresh_index();
 }
 
@@ -27,7 +27,7 @@ pub fn apply(state: &mut State, event: &Event, at: Timestamp) {
 /// touch every device of a runner.
 pub(crate) fn apply_all(state: &mut State, events: &[Event], at: Timestamp) {
     for event in events {
-        make_true(state, event, at);
+        apply_event(state, event, at);
     }
     state.refresh_index();
 }
@@ -35,11 +35,11 @@ pub(crate) fn apply_all(state: &mut State, events: &[Event], at: Timestamp) {
 /// Makes `event` true once more, on a state that is being put together again. Nothing can be planned on it before
 /// [`State::finish_replay`]: what plans are made from is made once, not after each event.
 pub fn replay(state: &mut State, event: &Event, at: Timestamp) {
-    make_true(state, event, at);
+    apply_event(state, event, at);
     state.index.touch_all();
 }
 
-fn make_true(state: &mut State, event: &Event, at: Timestamp) {
+fn apply_event(state: &mut State, event: &Event, at: Timestamp) {
     state.now = state.now.max(at);
     if event.is_durable() {
         state.revision = state.revision.next();
@@ -96,8 +96,8 @@ fn dispatch(state: &mut State, event: &Event, at: Timestamp) {
 
         Event::DeviceDisputed { runner, uuid } => state.on_disputed(runner, uuid, true),
         Event::DisputeEnded { runner, uuid } => state.on_disputed(runner, uuid, false),
-        Event::DeviceAttached { runner, uuid, name, parent, seat } => {
-            state.on_attached(runner, uuid, name, parent.as_ref(), seat);
+        Event::DeviceAttached { runner, uuid, name, parent, attachment } => {
+            state.on_attached(runner, uuid, name, parent.as_ref(), attachment);
         }
         Event::DeviceDetached { runner, uuid } => state.on_detached(runner, uuid),
         Event::DeviceHealthChanged { runner, uuid, health } => state.on_health(runner, uuid, *health),
@@ -129,7 +129,7 @@ fn dispatch(state: &mut State, event: &Event, at: Timestamp) {
         Event::SlotReleased { slot, proof, .. } => state.on_released(*slot, Some(*proof)),
         Event::SlotCharged { slot, uuid, bytes } => state.on_charged(*slot, uuid, *bytes),
         Event::SlotObserved { slot, uuid, used, peak } => state.on_observed(*slot, uuid, *used, *peak),
-        Event::SlotRipened { slot } => state.on_slot(*slot, |row| row.ripe = true),
+        Event::SlotPassedMinRun { slot } => state.on_slot(*slot, |row| row.is_past_min_run = true),
         Event::PromiseKept { slot, granted } => state.on_promise_kept(*slot, *granted, at),
         Event::PromiseWithdrawn { slot } => state.on_released(*slot, None),
         Event::StrayFound { runner, slot, generation, claims, stop } => {

@@ -20,7 +20,7 @@ impl State {
     }
 
     pub(super) fn on_reservations_due(&mut self, at: Timestamp) {
-        self.agenda.review_reservations();
+        self.dirty.review_reservations();
         self.timers.disarm(Timer::Reservations);
         self.now = self.now.max(at);
         self.arm_reservations();
@@ -113,13 +113,13 @@ impl State {
         }
         for device in &row.devices {
             self.index.touch_device(*device);
-            self.agenda.devices.insert(*device);
+            self.dirty.devices.insert(*device);
             self.link_device_slots(*device);
         }
         let runners: Vec<RunnerKey> = self.machines.get(row.machine).map(|row| row.runners.clone()).unwrap_or_default();
         if row.drains_host {
             runners.iter().for_each(|runner| self.link_runner_slots(*runner));
         }
-        self.agenda.hosts.extend(runners);
+        self.dirty.hosts.extend(runners);
     }
 }

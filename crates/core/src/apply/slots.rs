@@ -117,7 +117,7 @@ impl State {
         for gpu in gpus {
             let Some(device) = self.devices.get_mut(gpu.device) else { continue };
             on_device(&mut device.ledger, slot);
-            self.agenda.devices.insert(gpu.device);
+            self.dirty.devices.insert(gpu.device);
             self.index.touch_device(gpu.device);
         }
         // Slots that waited on an overcommitted device may be allowed to start now.
@@ -128,7 +128,7 @@ impl State {
         let Some(machine) = self.machines.get_mut(machine_key) else { return };
         on_cpu(&mut machine.cpu, slot);
         on_device(&mut machine.ram, slot);
-        self.agenda.hosts.extend(machine.runners.iter().copied());
+        self.dirty.hosts.extend(machine.runners.iter().copied());
         self.index.touch_host(machine_key);
     }
 
@@ -149,7 +149,7 @@ impl State {
             row.desired = revision;
             let id = row.id.clone();
             if row.admission != crate::state::Admission::Open {
-                self.agenda.runners.insert(runner);
+                self.dirty.runners.insert(runner);
             }
             self.call(&id);
         }
@@ -204,7 +204,7 @@ impl State {
             let Some(device) = self.devices.get(gpu.device) else { continue };
             let pending: SmallVec<[SlotKey; 2]> =
                 device.ledger.claims().iter().filter(|claim| waiting(claim)).map(|claim| claim.slot).collect();
-            self.agenda.slots.extend(pending);
+            self.dirty.slots.extend(pending);
         }
     }
 
@@ -218,7 +218,7 @@ impl State {
         row.endpoint = endpoint.cloned();
         row.seen = true;
         row.ready_since = Some(at);
-        row.ripe = false;
+        row.is_past_min_run = false;
         let model = row.model;
         self.enter(key, SlotState::Ready, at);
         if let Some(row) = model.and_then(|model| self.models.get_mut(model)) {
@@ -354,9 +354,9 @@ impl State {
             runner.slots.retain(|other| *other != key);
         }
         row.blocks.into_iter().for_each(|workload| self.unblock(workload));
-        self.agenda.runners.insert(row.runner);
-        row.gpus.iter().for_each(|gpu| self.bury_device(gpu.device));
-        self.bury_runner(row.runner);
+        self.dirty.runners.insert(row.runner);
+        row.gpus.iter().for_each(|gpu| self.remove_device(gpu.device));
+        self.remove_runner(row.runner);
     }
 
     pub(super) fn on_charged(&mut self, id: SlotId, uuid: &DeviceUuid, bytes: Bytes) {
@@ -375,7 +375,7 @@ impl State {
         // What it would give back in all changes with it, on every device it has.
         for gpu in self.slots.get(key).map(|row| row.gpus.clone()).unwrap_or_default() {
             self.index.touch_device(gpu.device);
-            self.agenda.devices.insert(gpu.device);
+            self.dirty.devices.insert(gpu.device);
         }
         self.link_device_slots(device);
     }
@@ -432,7 +432,7 @@ impl State {
     fn charge_stray(&mut self, slot: SlotKey, device: DeviceKey, amount: Bytes) {
         let Some(row) = self.devices.get_mut(device) else { return };
         row.ledger.charge(Claim { slot, phase: Phase::Held, amount, exclusive: false, stuck: false });
-        self.agenda.devices.insert(device);
+        self.dirty.devices.insert(device);
         self.index.touch_device(device);
         self.link_device_slots(device);
     }
@@ -492,7 +492,7 @@ fn blank_slot(id: SlotId, number: u64, runner: RunnerKey, state: SlotState, at: 
         ready_since: None,
         idle_since: None,
         seen: false,
-        ripe: false,
+        is_past_min_run: false,
         evictable: false,
         live: false,
         open: None,

@@ -169,9 +169,9 @@ impl State {
         let model = row.model;
         self.note_workload(key);
         self.link_workload(key);
-        self.agenda.models.insert(model);
+        self.dirty.models.insert(model);
         // It keeps its place: whoever has waited too long gets room kept free before others take it.
-        self.agenda.review_reservations();
+        self.dirty.review_reservations();
         self.arm_reservations();
     }
 
@@ -196,7 +196,7 @@ impl State {
         let model = row.model;
         self.note_workload(workload);
         self.link_workload(workload);
-        self.agenda.models.insert(model);
+        self.dirty.models.insert(model);
     }
 
     pub(super) fn on_eligible(&mut self, id: WorkloadId) {
@@ -205,7 +205,7 @@ impl State {
             row.waits = row.blocked_by.map(|_| WaitReason::OldCopy).or(row.waits);
         });
         if let Some(row) = self.workloads.key(&id).and_then(|key| self.workloads.get(key)) {
-            self.agenda.models.insert(row.model);
+            self.dirty.models.insert(row.model);
         }
     }
 

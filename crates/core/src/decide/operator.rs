@@ -102,7 +102,7 @@ fn is_shared(state: &State, slot: &Slot, forgotten: RunnerKey) -> bool {
             && state.runners.get(runner).is_some_and(|row| !row.is_forgotten() && row.liveness != Liveness::Lost)
     };
     let devices = slot.gpus.iter().filter_map(|gpu| state.devices.get(gpu.device));
-    devices.flat_map(|device| device.seats.iter()).any(|seat| lives(seat.runner))
+    devices.flat_map(|device| device.attachments.iter()).any(|attachment| lives(attachment.runner))
 }
 
 pub(super) fn cordon_device(state: &State, uuid: &DeviceUuid, cordoned: bool) -> Result<Vec<Event>, Refusal> {

@@ -20,7 +20,7 @@ pub(crate) fn fire(state: &State, timer: Timer, now: Timestamp) -> Decision {
         }
         Timer::StartDeadline(slot) => start_deadline(state, slot, now),
         Timer::StopStall(slot) => stop_stall(state, slot, now),
-        Timer::Ripe(slot) => on_slot(state, slot, |row| vec![Event::SlotRipened { slot: row.id }]),
+        Timer::Ripe(slot) => on_slot(state, slot, |row| vec![Event::SlotPassedMinRun { slot: row.id }]),
         Timer::KeepAlive(slot) => on_slot(state, slot, |row| {
             let mut events = Vec::new();
             retire(state, row, StopReason::Idle, now, &mut events);

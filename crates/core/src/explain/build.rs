@@ -151,7 +151,7 @@ fn chosen_row(state: &State, site: &Site, claim: &plan::SiteClaim, asked: GpuMem
     Some(DeviceRow {
         uuid: device.uuid.clone(),
         runner: state.runners.get(site.runner)?.id.clone(),
-        index: device.seat_on(site.runner).map_or(0, |row| row.seat.index),
+        index: device.attachment_on(site.runner).map_or(0, |row| row.attachment.index),
         before: device.ledger.balance(),
         after: Some(device.ledger.balance_with(claim.bytes, phase, &site.victims)),
         asked,
@@ -171,7 +171,7 @@ fn row(state: &State, runner: RunnerKey, key: DeviceKey, need: GpuMemory) -> Opt
     Some(DeviceRow {
         uuid: device.uuid.clone(),
         runner: state.runners.get(runner)?.id.clone(),
-        index: device.seat_on(runner).map_or(0, |row| row.seat.index),
+        index: device.attachment_on(runner).map_or(0, |row| row.attachment.index),
         before: state.balance_of(device),
         after: None,
         asked: need,

@@ -109,8 +109,8 @@ fn best_of_each(
 fn device_at(state: &State, runner: RunnerKey, index: u16) -> Option<DeviceKey> {
     let devices = state.runners.get(runner)?.devices.as_slice();
     let is_it = |device: &DeviceKey| {
-        let seat = state.devices.get(*device).and_then(|row| row.seat_on(runner));
-        seat.is_some_and(|row| row.seat.index == index)
+        let attachment = state.devices.get(*device).and_then(|row| row.attachment_on(runner));
+        attachment.is_some_and(|row| row.attachment.index == index)
     };
     let guess = devices.get(usize::from(index)).filter(|device| is_it(device));
     guess.or_else(|| devices.iter().find(|device| is_it(device))).copied()
@@ -124,7 +124,7 @@ fn devices_of(state: &State, runner: RunnerKey) -> Vec<(RunnerKey, DeviceKey)> {
 /// The devices that a model is pinned to, wherever they are.
 pub(super) fn pinned_devices(state: &State, demand: &Demand<'_>, most: usize) -> Vec<(RunnerKey, DeviceKey)> {
     let devices = demand.shape.constraints.gpu_uuids.iter().filter_map(|uuid| state.devices.find(uuid));
-    devices.flat_map(|(key, device)| device.seats.iter().map(move |row| (row.runner, key))).take(most).collect()
+    devices.flat_map(|(key, device)| device.attachments.iter().map(move |row| (row.runner, key))).take(most).collect()
 }
 
 /// Devices of matching runners that are on no shelf: so that a closed device is shown with its reason.

@@ -38,7 +38,7 @@ impl Outcome {
 
     /// The stable code to grep for.
     #[must_use]
-    pub const fn code(self) -> &'static str {
+    pub fn code(self) -> &'static str {
         match self {
             Self::Reused => "reused",
             Self::Placed => "placed",
@@ -49,7 +49,8 @@ impl Outcome {
 }
 
 /// What became of one GPU count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum CountVerdict {
     /// This one.
     Chosen,
@@ -58,6 +59,7 @@ pub enum CountVerdict {
     /// No runner is large enough, for this reason.
     NeverFits(TooSmall),
     /// No runner matches at all, whatever its size.
+    #[strum(serialize = "no_matching_runner")]
     NoMatch,
     /// A smaller one was enough.
     NotNeeded,
@@ -66,14 +68,8 @@ pub enum CountVerdict {
 impl CountVerdict {
     /// The stable code.
     #[must_use]
-    pub const fn code(self) -> &'static str {
-        match self {
-            Self::Chosen => "chosen",
-            Self::NoRoom => "no_room",
-            Self::NeverFits(_) => "never_fits",
-            Self::NoMatch => "no_matching_runner",
-            Self::NotNeeded => "not_needed",
-        }
+    pub fn code(self) -> &'static str {
+        self.into()
     }
 }
 

@@ -36,14 +36,14 @@ impl State {
         }
         // A host's room is part of every place on it.
         if self.index.lenses().any(|(_, lens)| lens.is_of_devices()) {
-            sets.iter().for_each(|runner| self.refresh_seats(*runner));
+            sets.iter().for_each(|runner| self.refresh_attachments(*runner));
         }
         for device in devices {
             self.refresh_depth(device);
-            let seats = self.devices.get(device).map(|device| device.seats.iter().map(|row| row.runner));
-            let seats: SmallVec<[RunnerKey; 2]> = seats.into_iter().flatten().collect();
-            for runner in seats {
-                self.refresh_seat(runner, device);
+            let attachments = self.devices.get(device).map(|device| device.attachments.iter().map(|row| row.runner));
+            let attachments: SmallVec<[RunnerKey; 2]> = attachments.into_iter().flatten().collect();
+            for runner in attachments {
+                self.refresh_attachment(runner, device);
                 push_new(&mut sets, runner);
             }
         }
@@ -62,9 +62,9 @@ impl State {
             }
         }
         for device in self.devices.keys() {
-            for seat in self.devices.get_mut(device).map(|row| &mut row.seats).into_iter().flatten() {
-                seat.spots.clear();
-                seat.victims.clear();
+            for attachment in self.devices.get_mut(device).map(|row| &mut row.attachments).into_iter().flatten() {
+                attachment.spots.clear();
+                attachment.victims.clear();
             }
             self.refresh_depth(device);
         }
@@ -77,28 +77,28 @@ impl State {
     pub(crate) fn leave_index(&mut self, runner: RunnerKey) {
         let devices = self.runners.get(runner).map(|row| row.devices.clone()).unwrap_or_default();
         for device in devices {
-            self.leave_seat(runner, device);
+            self.leave_attachment(runner, device);
         }
         self.put_sets(runner, Spots::new());
         self.put_standing(runner, None);
     }
 
     /// Takes one device of a runner off the shelves.
-    pub(crate) fn leave_seat(&mut self, runner: RunnerKey, device: DeviceKey) {
-        self.put_seat(runner, device, Spots::new(), &[]);
+    pub(crate) fn leave_attachment(&mut self, runner: RunnerKey, device: DeviceKey) {
+        self.put_attachment(runner, device, Spots::new(), &[]);
     }
 
     fn refresh_runner(&mut self, runner: RunnerKey) {
         self.refresh_standing(runner);
-        self.refresh_seats(runner);
+        self.refresh_attachments(runner);
         self.refresh_sets(runner);
     }
 
-    fn refresh_seats(&mut self, runner: RunnerKey) {
+    fn refresh_attachments(&mut self, runner: RunnerKey) {
         let devices = self.runners.get(runner).map(|row| row.devices.clone()).unwrap_or_default();
         for device in devices {
             self.refresh_depth(device);
-            self.refresh_seat(runner, device);
+            self.refresh_attachment(runner, device);
         }
     }
 
@@ -217,25 +217,28 @@ impl State {
     }
 
     /// One device on one runner: its place where devices are packed, and the idle slots on it.
-    fn refresh_seat(&mut self, runner: RunnerKey, device: DeviceKey) {
+    fn refresh_attachment(&mut self, runner: RunnerKey, device: DeviceKey) {
         let (Some(row), Some(gpu)) = (self.runners.get(runner), self.devices.get(device)) else { return };
-        let (Some(machine), Some(seat)) = (self.machines.get(row.machine), gpu.seat_on(runner)) else { return };
+        let (Some(machine), Some(attachment)) = (self.machines.get(row.machine), gpu.attachment_on(runner)) else {
+            return;
+        };
         if !row.is_open() || !gpu.depth.open {
-            return self.put_seat(runner, device, Spots::new(), &[]);
+            return self.put_attachment(runner, device, Spots::new(), &[]);
         }
         let mixed = self.is_mixed(row);
         let applies = |lens: &Lens| {
             lens.is_of_devices() && (lens.names == Names::Any || mixed) && self.index.sees(*lens, &gpu.name)
         };
         let lenses = self.index.lenses().filter(|(_, lens)| applies(lens));
-        let key = SpotKey { rank: gpu.depth.room, index: seat.seat.index, ordinal: row.ordinal, runner, device };
+        let key =
+            SpotKey { rank: gpu.depth.room, index: attachment.attachment.index, ordinal: row.ordinal, runner, device };
         let reach = Reach::of_device(&gpu.depth, &host_depth(machine));
         let spots: Spots = lenses.map(|(lens, _)| Spot { lens, key, reach }).collect();
-        if spots.is_empty() && seat.victims.is_empty() && gpu.evictable_slots == 0 {
+        if spots.is_empty() && attachment.victims.is_empty() && gpu.evictable_slots == 0 {
             return;
         }
         let victims = self.victims_of(gpu, device, runner);
-        self.put_seat(runner, device, spots, &victims);
+        self.put_attachment(runner, device, spots, &victims);
     }
 
     fn victims_of(&self, gpu: &Device, device: DeviceKey, runner: RunnerKey) -> SmallVec<[(VictimKey, Gain); 2]> {
@@ -245,7 +248,7 @@ impl State {
         let remaining = gpu.ledger.claims().iter().filter(|claim| claim.phase != Phase::Releasing).count();
         let victim = |claim: &crate::ledger::Claim<Bytes>| {
             let slot = self.slots.get(claim.slot).filter(|slot| slot.evictable)?;
-            let left = gpu.ledger.future_room().saturating_add(claim.amount);
+            let left = gpu.ledger.future_headroom().saturating_add(claim.amount);
             let key = VictimKey {
                 bytes: slot.total_bytes().get(),
                 idle_since: slot.idle_since.map_or(0, berth_domain::Timestamp::millis),
@@ -299,7 +302,7 @@ impl State {
                 // MIG instances never work together, but each may be the one.
                 let seen =
                     devices().filter(|gpu| (lens.count == 1 || !gpu.is_mig()) && self.index.sees(lens, &gpu.name));
-                let index_of = |gpu: &Device| gpu.seat_on(runner).map_or(0, |row| row.seat.index);
+                let index_of = |gpu: &Device| gpu.attachment_on(runner).map_or(0, |row| row.attachment.index);
                 SortedDepths::of(seen.map(|gpu| (index_of(gpu), gpu.depth)), self.index.fractions > 0)
             });
             let count = usize::from(lens.count);
@@ -334,7 +337,7 @@ impl State {
 
     fn depth_of(&self, gpu: &Device) -> Depth {
         let ledger = &gpu.ledger;
-        let (room, later) = (ledger.room(), ledger.future_room());
+        let (room, later) = (ledger.headroom(), ledger.future_headroom());
         let cleared = later.saturating_add(gpu.evictable);
         let quiet = ledger.foreign() <= self.settings.exclusive_tolerance;
         let staying = ledger.claims().iter().filter(|claim| claim.phase != Phase::Releasing || claim.stuck).count();
@@ -353,17 +356,17 @@ impl State {
         }
     }
 
-    fn put_seat(&mut self, runner: RunnerKey, device: DeviceKey, spots: Spots, victims: &[(VictimKey, Gain)]) {
+    fn put_attachment(&mut self, runner: RunnerKey, device: DeviceKey, spots: Spots, victims: &[(VictimKey, Gain)]) {
         let Some(class) = self.runners.get(runner).and_then(|row| row.standing.as_ref()).map(|(class, ..)| *class)
         else {
             return;
         };
         let Some(class) = self.index.classes.get_mut(crate::table::Key::row(class)) else { return };
-        let seats = self.devices.get_mut(device).map(|row| &mut row.seats);
-        let Some(seat) = seats.into_iter().flatten().find(|row| row.runner == runner) else { return };
-        put_spots(class, &seat.spots, &spots);
-        seat.spots = spots.into_iter().collect();
-        for old in &seat.victims {
+        let attachments = self.devices.get_mut(device).map(|row| &mut row.attachments);
+        let Some(attachment) = attachments.into_iter().flatten().find(|row| row.runner == runner) else { return };
+        put_spots(class, &attachment.spots, &spots);
+        attachment.spots = spots.into_iter().collect();
+        for old in &attachment.victims {
             if !victims.iter().any(|(key, _)| key == old) {
                 class.victims.remove(old);
             }
@@ -371,7 +374,7 @@ impl State {
         for (key, gain) in victims {
             class.victims.insert(*key, *gain);
         }
-        seat.victims = victims.iter().map(|(key, _)| *key).collect();
+        attachment.victims = victims.iter().map(|(key, _)| *key).collect();
     }
 
     fn put_sets(&mut self, runner: RunnerKey, spots: Spots) {
@@ -436,10 +439,10 @@ fn place_of(lens: Lens, sorted: &SortedDepths, host: &HostDepth) -> (u64, u16, R
 fn host_depth(machine: &Machine) -> HostDepth {
     let (cpu, ram) = (&machine.cpu, &machine.ram);
     HostDepth {
-        cpu: cpu.room().get(),
-        ram: ram.room().get(),
-        cpu_cleared: cpu.future_room().get().saturating_add(machine.evictable_cpu.get()),
-        ram_cleared: ram.future_room().get().saturating_add(machine.evictable_ram.get()),
+        cpu: cpu.headroom().get(),
+        ram: ram.headroom().get(),
+        cpu_cleared: cpu.future_headroom().get().saturating_add(machine.evictable_cpu.get()),
+        ram_cleared: ram.future_headroom().get().saturating_add(machine.evictable_ram.get()),
         share: cpu.claimed_share().max(ram.claimed_share()),
     }
 }

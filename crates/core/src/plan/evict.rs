@@ -139,7 +139,7 @@ impl Search<'_> {
         let (device, [need]) = (target.only?, target.needs) else { return None };
         let row = self.state.devices.get(device)?;
         let Ask::Amount(bytes) = ask_of(self.state, row, *need) else { return None };
-        let missing = bytes.saturating_sub(row.ledger.future_room()).get();
+        let missing = bytes.saturating_sub(row.ledger.future_headroom()).get();
         let mut tried = 0;
         for size in 1..=candidates.len() {
             let mut cheapest: Option<(u64, u64, SmallVec<[SlotKey; 8]>)> = None;

@@ -180,8 +180,8 @@ impl Fleet<'_> {
 
 /// The runners that have a GPU, or had it since their machine was booted.
 fn owners<'a>(state: &'a State, uuid: &'a DeviceUuid) -> impl Iterator<Item = &'a Runner> {
-    let seats = state.devices.find(uuid).into_iter().flat_map(|(_, device)| device.seats.iter());
-    let listed = seats.filter_map(|row| state.runners.get(row.runner));
+    let attachments = state.devices.find(uuid).into_iter().flat_map(|(_, device)| device.attachments.iter());
+    let listed = attachments.filter_map(|row| state.runners.get(row.runner));
     let missing =
         state.runners.iter().map(|(_, row)| row).filter(|row| row.missing.iter().any(|gpu| gpu.uuid == *uuid));
     listed.chain(missing)

@@ -306,8 +306,8 @@ impl<'a> Search<'a> {
         let reservations = self.state.queue.reservations.iter();
         let usable = reservations.filter(|row| is_own(row) || (!own && self.outranks(row)));
         let devices = usable.flat_map(|row| &row.devices).filter_map(|device| self.state.devices.get(*device));
-        let seats = devices.flat_map(|device| device.seats.iter().map(|row| row.runner));
-        seats.filter(|runner| self.matches(*runner)).collect()
+        let attachments = devices.flat_map(|device| device.attachments.iter().map(|row| row.runner));
+        attachments.filter(|runner| self.matches(*runner)).collect()
     }
 
     /// On devices that are kept for it, or for a lower priority: they stand on no shelf.

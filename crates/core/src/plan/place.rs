@@ -77,7 +77,7 @@ impl Search<'_> {
         let constraints = &self.demand.shape.constraints;
         let devices = constraints.gpu_uuids.iter().filter_map(|uuid| self.state.devices.find(uuid));
         let mut runners: Vec<RunnerKey> =
-            devices.flat_map(|(_, device)| device.seats.iter().map(|row| row.runner)).collect();
+            devices.flat_map(|(_, device)| device.attachments.iter().map(|row| row.runner)).collect();
         runners.sort_unstable();
         runners.dedup();
         runners.into_iter().filter(|runner| self.is_of_matching_class(*runner)).collect()
@@ -140,8 +140,9 @@ impl Search<'_> {
         self.count_examined(devices.len());
         let (claims, worst) = self.assign(&devices, needs, soon, &[])?;
         let one = claims.first().filter(|_| count.get() == 1);
-        let index =
-            one.and_then(|claim| self.state.devices.get(claim.device)?.seat_on(key)).map_or(0, |row| row.seat.index);
+        let index = one
+            .and_then(|claim| self.state.devices.get(claim.device)?.attachment_on(key))
+            .map_or(0, |row| row.attachment.index);
         let device = one.map_or_else(DeviceKey::default, |claim| claim.device);
         let rank = match (count.get(), self.demand.shape.placement) {
             (0, _) => self.host_rank(runner),
@@ -190,7 +191,11 @@ impl Search<'_> {
                 && (constraints.gpu_uuids.is_empty() || constraints.gpu_uuids.contains(&row.uuid))
         };
         debug_assert!(
-            only.is_none_or(|device| self.state.devices.get(device).is_some_and(|row| row.seat_on(key).is_some()))
+            only.is_none_or(|device| self
+                .state
+                .devices
+                .get(device)
+                .is_some_and(|row| row.attachment_on(key).is_some()))
         );
         match only {
             Some(device) => Some(device).into_iter().filter(usable).collect(),
@@ -262,9 +267,13 @@ impl Search<'_> {
 
     /// What the sabotaged check looks at: everything that is free anywhere on the runner.
     fn runner_total(&self, device: &Device) -> u64 {
-        let runner = device.seats.first().and_then(|row| self.state.runners.get(row.runner));
+        let runner = device.attachments.first().and_then(|row| self.state.runners.get(row.runner));
         let rooms = runner.map(|row| {
-            row.devices.iter().filter_map(|key| self.state.devices.get(*key)).map(|row| row.ledger.room().get()).sum()
+            row.devices
+                .iter()
+                .filter_map(|key| self.state.devices.get(*key))
+                .map(|row| row.ledger.headroom().get())
+                .sum()
         });
         rooms.unwrap_or(0)
     }
@@ -307,7 +316,7 @@ pub(crate) fn could_use(search: &Search<'_>, key: RunnerKey) -> bool {
         return false;
     }
     let fits_one = |device: &Device, need: GpuMemory| {
-        let free = device.ledger.future_room().saturating_add(device.evictable);
+        let free = device.ledger.future_headroom().saturating_add(device.evictable);
         match ask_of(state, device, need) {
             Ask::Amount(bytes) => bytes <= free,
             Ask::Whole { .. } => device.depth.whole_cleared,

@@ -181,7 +181,7 @@ fn wait_for<Q: Quantity>(state: &State, ledger: &Ledger<Q>, ask: Ask<Q>, slots: 
 
 fn missing<Q: Quantity>(ledger: &Ledger<Q>, ask: Ask<Q>) -> u64 {
     match ask {
-        Ask::Amount(amount) => amount.units().saturating_sub(ledger.future_room().units()),
+        Ask::Amount(amount) => amount.units().saturating_sub(ledger.future_headroom().units()),
         Ask::Whole { .. } => ledger.claims().iter().fold(0, |sum, claim| sum.saturating_add(claim.amount.units())),
     }
 }

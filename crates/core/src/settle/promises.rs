@@ -30,15 +30,14 @@ pub(super) fn next(state: &State, now: Timestamp) -> Option<Decision> {
     kept_or_taken_back.or_else(|| move_one(state, now)).or_else(|| move_crowded_out(state, now))
 }
 
-/// Promises on what the agenda names, oldest first.
+/// Promises on what the dirty set names, oldest first.
 fn touched_promises(state: &State) -> BTreeSet<(u64, SlotKey)> {
-    let devices = state.agenda.devices.iter().filter_map(|device| state.devices.get(*device));
+    let devices = state.dirty.devices.iter().filter_map(|device| state.devices.get(*device));
     let on_devices = devices
         .flat_map(|device| device.ledger.claims())
         .filter(|claim| claim.phase == Phase::Promised)
         .map(|claim| claim.slot);
-    let runners =
-        state.agenda.runners.iter().chain(&state.agenda.hosts).filter_map(|runner| state.runners.get(*runner));
+    let runners = state.dirty.runners.iter().chain(&state.dirty.hosts).filter_map(|runner| state.runners.get(*runner));
     let on_runners = runners.flat_map(|runner| runner.slots.iter().copied());
     let promised =
         |key: SlotKey| Some((state.slots.get(key).filter(|slot| slot.state == SlotState::Promised)?.number, key));

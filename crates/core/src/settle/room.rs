@@ -55,9 +55,11 @@ pub(super) fn next(state: &State, now: Timestamp) -> Option<Decision> {
 /// Those who might use what was freed and are no waiting shape, in the order of their turns.
 fn others(state: &State, runners: &BTreeSet<RunnerKey>) -> Vec<(Turn, Other)> {
     let is_touched = |row: &crate::state::Reservation| {
-        let seats = |device| state.devices.get(device).map(|row| row.seats.as_slice()).unwrap_or_default();
-        let on_device =
-            row.devices.iter().any(|device| seats(*device).iter().any(|seat| runners.contains(&seat.runner)));
+        let attachments = |device| state.devices.get(device).map(|row| row.attachments.as_slice()).unwrap_or_default();
+        let on_device = row
+            .devices
+            .iter()
+            .any(|device| attachments(*device).iter().any(|attachment| runners.contains(&attachment.runner)));
         on_device || runners.contains(&row.runner)
     };
     let replicas = state.understaffed.iter().map(|model| {
@@ -81,11 +83,11 @@ fn try_other(state: &State, other: Other, now: Timestamp) -> Option<Decision> {
     }
 }
 
-/// Runners that the agenda names, by themselves or by their devices.
+/// Runners that the dirty set names, by themselves or by their devices.
 pub(super) fn touched_runners(state: &State) -> BTreeSet<RunnerKey> {
-    let devices = state.agenda.devices.iter().filter_map(|device| state.devices.get(*device));
-    let seats = devices.flat_map(|device| device.seats.iter().map(|row| row.runner));
-    seats.chain(state.agenda.hosts.iter().copied()).collect()
+    let devices = state.dirty.devices.iter().filter_map(|device| state.devices.get(*device));
+    let attachments = devices.flat_map(|device| device.attachments.iter().map(|row| row.runner));
+    attachments.chain(state.dirty.hosts.iter().copied()).collect()
 }
 
 fn of_shape(state: &State, shape: ShapeKey, runners: &BTreeSet<RunnerKey>, now: Timestamp) -> Option<Decision> {

@@ -9,7 +9,7 @@ use berth_domain::{
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use crate::event::{RunnerTraits, Seat};
+use crate::event::{Attachment, RunnerTraits};
 use crate::index::{Depth, Profile, Spot, Standing, VictimKey};
 use crate::ledger::{Balance, Ledger};
 use crate::reason::{Closed, Exclusion};
@@ -149,9 +149,9 @@ pub(crate) struct MissingGpu {
 
 /// One runner's view of a device, and where it stands on the shelves.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct SeatRow {
+pub(crate) struct AttachmentRow {
     pub(crate) runner: RunnerKey,
-    pub(crate) seat: Seat,
+    pub(crate) attachment: Attachment,
     /// What the runner's driver says of it.
     pub(crate) health: GpuHealth,
     /// The runner is not lost: its word counts.
@@ -188,7 +188,7 @@ pub(crate) struct Device {
     pub(crate) machine: MachineKey,
     pub(crate) parent: Option<DeviceUuid>,
     pub(crate) ledger: Ledger<Bytes>,
-    pub(crate) seats: SmallVec<[SeatRow; 1]>,
+    pub(crate) attachments: SmallVec<[AttachmentRow; 1]>,
     pub(crate) cordoned: bool,
     pub(crate) backing_off: bool,
     /// How many of its MIG instances are known.
@@ -231,7 +231,7 @@ impl Device {
     /// Why it takes nothing new, or `None` if it does.
     pub(crate) fn closed(&self) -> Option<Closed> {
         Some(match self.health() {
-            _ if self.seats.is_empty() => Closed::Missing,
+            _ if self.attachments.is_empty() => Closed::Missing,
             GpuHealth::Lost => Closed::Lost,
             GpuHealth::Failed => Closed::Quarantined,
             GpuHealth::Stale => Closed::Stale,
@@ -252,11 +252,15 @@ impl Device {
     /// The worst that any of its runners says of it, lost runners aside. While all are lost, their last words stand.
     pub(crate) fn health(&self) -> GpuHealth {
         // Nearly every device has one runner, and this is asked for every device that a search looks at.
-        if let [only] = self.seats.as_slice() {
+        if let [only] = self.attachments.as_slice() {
             return only.health;
         }
-        let worst = |is_counted: fn(&SeatRow) -> bool| {
-            self.seats.iter().filter(|row| is_counted(row)).map(|row| row.health).max_by_key(|health| badness(*health))
+        let worst = |is_counted: fn(&AttachmentRow) -> bool| {
+            self.attachments
+                .iter()
+                .filter(|row| is_counted(row))
+                .map(|row| row.health)
+                .max_by_key(|health| badness(*health))
         };
         worst(|row| row.is_heard).or_else(|| worst(|_| true)).unwrap_or_default()
     }
@@ -264,23 +268,23 @@ impl Device {
     /// Whether a slot that has its memory may be started on it: somebody has it, the driver has nothing to say against
     /// it, and others did not take what was promised.
     pub(crate) fn takes_starts(&self) -> bool {
-        self.health() == GpuHealth::Ok && !self.seats.is_empty() && !self.ledger.is_overcommitted()
+        self.health() == GpuHealth::Ok && !self.attachments.is_empty() && !self.ledger.is_overcommitted()
     }
 
     pub(crate) fn is_mig(&self) -> bool {
         self.parent.is_some()
     }
 
-    pub(crate) fn seat_on(&self, runner: RunnerKey) -> Option<&SeatRow> {
-        self.seats.iter().find(|row| row.runner == runner)
+    pub(crate) fn attachment_on(&self, runner: RunnerKey) -> Option<&AttachmentRow> {
+        self.attachments.iter().find(|row| row.runner == runner)
     }
 
     pub(crate) fn replicas(&self) -> u16 {
-        self.seats.iter().map(|row| row.seat.replicas).fold(0, u16::saturating_add)
+        self.attachments.iter().map(|row| row.attachment.replicas).fold(0, u16::saturating_add)
     }
 
     /// The smallest size anybody reports.
     pub(crate) fn smallest_capacity(&self) -> Bytes {
-        self.seats.iter().map(|row| row.seat.capacity).min().unwrap_or_else(|| self.ledger.capacity())
+        self.attachments.iter().map(|row| row.attachment.capacity).min().unwrap_or_else(|| self.ledger.capacity())
     }
 }

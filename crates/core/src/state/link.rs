@@ -19,14 +19,14 @@ impl State {
         self.link_crowded_out(key);
         let Some(slot) = self.slots.get(key) else { return };
         if slot.evictable && !self.queue.reservations.is_empty() && self.reservations_on(slot).next().is_some() {
-            self.agenda.slots.insert(key);
+            self.dirty.slots.insert(key);
         }
         let old = !slot.is_stray() && !self.is_current(slot) && !slot.runs_a_job();
         if old || slot.returned || (slot.is_job && slot.job.is_none()) {
-            self.agenda.slots.insert(key);
+            self.dirty.slots.insert(key);
         }
         if matches!(slot.state, SlotState::Pending | SlotState::Draining | SlotState::Promised | SlotState::Failed) {
-            self.agenda.slots.insert(key);
+            self.dirty.slots.insert(key);
         }
     }
 
@@ -96,10 +96,10 @@ impl State {
         let spare_before = model.spare_replicas() > 0;
         model.live = if live { model.live + 1 } else { model.live.saturating_sub(1) };
         let spare_changed = spare_before != (model.spare_replicas() > 0);
-        self.link_staff(model_key);
+        self.link_missing_replicas(model_key);
         if !live {
-            self.agenda.models.insert(model_key);
-            self.agenda.replicas.insert(model_key);
+            self.dirty.models.insert(model_key);
+            self.dirty.replicas.insert(model_key);
         }
         if spare_changed {
             self.link_model_slots(model_key);
@@ -107,7 +107,7 @@ impl State {
     }
 
     /// Whether a model has fewer slots than it must have, and since when.
-    pub(crate) fn link_staff(&mut self, model: ModelKey) {
+    pub(crate) fn link_missing_replicas(&mut self, model: ModelKey) {
         let now = self.now;
         let Some(row) = self.models.get(model) else { return };
         let is_short = !row.deleted && row.live < row.spec.replicas.min;
@@ -121,7 +121,7 @@ impl State {
             self.understaffed.insert(model);
             self.arm_reservations();
         } else if self.understaffed.remove(&model) {
-            self.agenda.review_reservations();
+            self.dirty.review_reservations();
         }
     }
 
@@ -160,7 +160,7 @@ impl State {
             now.is_some_and(|now| before.is_none_or(|before| before.active > now.active))
         };
         if gained(open, was_open) || gained(kept_back, was_kept_back) {
-            self.agenda.models.insert(model);
+            self.dirty.models.insert(model);
         }
     }
 
@@ -179,7 +179,7 @@ impl State {
             if evictable {
                 device.evictable = device.evictable.saturating_add(gpu.bytes);
                 device.evictable_slots += 1;
-                self.agenda.devices.insert(gpu.device);
+                self.dirty.devices.insert(gpu.device);
             } else {
                 device.evictable = device.evictable.saturating_sub(gpu.bytes);
                 device.evictable_slots = device.evictable_slots.saturating_sub(1);
@@ -197,7 +197,7 @@ impl State {
         machine.evictable_ram = berth_domain::Bytes::new(change(machine.evictable_ram.get(), ram.get()));
         self.index.touch_host(machine_key);
         if evictable {
-            self.agenda.hosts.insert(runner);
+            self.dirty.hosts.insert(runner);
         }
     }
 
@@ -218,7 +218,10 @@ impl State {
             (Timer::MaxRun(key), max_run.filter(|_| runs).and_then(|span| Some(slot.ready_since?.after(span)))),
             (Timer::StartDeadline(key), starting.then(|| from(slot.since).after(settings.start_deadline))),
             (Timer::StopStall(key), stopping.then(|| from(slot.since).after(settings.stall_after))),
-            (Timer::Ripe(key), (idle && !slot.ripe).then(|| ready_since.after(slot.min_run(settings.min_run)))),
+            (
+                Timer::Ripe(key),
+                (idle && !slot.is_past_min_run).then(|| ready_since.after(slot.min_run(settings.min_run))),
+            ),
             (
                 Timer::KeepAlive(key),
                 slot.idle_since.filter(|_| idle && spare).map(|since| from(since).after(keep_alive)),
@@ -239,7 +242,7 @@ impl State {
         slot.leases.clear();
         slot.job = None;
         self.link_slot(key);
-        self.agenda.slots.remove(&key);
+        self.dirty.slots.remove(&key);
     }
 
     /// Brings everything that follows from a workload up to date.

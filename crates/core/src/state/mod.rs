@@ -1,8 +1,8 @@
 //! Everything the core knows. Private to the crate: others read [`crate::view`]s and send commands.
 
-mod agenda;
 mod attempt;
 mod catalogue;
+mod dirty_set;
 mod fleet;
 mod history;
 mod link;
@@ -20,12 +20,12 @@ use berth_domain::{
 };
 use serde::{Deserialize, Serialize};
 
-pub(crate) use agenda::Agenda;
 pub use attempt::PastAttempt;
 pub(crate) use attempt::PastAttempts;
 pub(crate) use catalogue::{Model, OpenSlot, Shape, ShapeRow};
+pub(crate) use dirty_set::DirtySet;
 pub use fleet::{Admission, Liveness};
-pub(crate) use fleet::{Device, Machine, MissingGpu, Runner, SeatRow, badness, offered};
+pub(crate) use fleet::{AttachmentRow, Device, Machine, MissingGpu, Runner, badness, offered};
 pub(crate) use history::{EpochStart, History};
 pub use owners::OwnerPhase;
 pub(crate) use owners::Owners;
@@ -83,7 +83,7 @@ pub struct State {
     pub(crate) understaffed: BTreeSet<ModelKey>,
     pub(crate) timers: Timers,
     pub(crate) index: Index,
-    pub(crate) agenda: Agenda,
+    pub(crate) dirty: DirtySet,
     pub(crate) counters: Counters,
     /// Runners whose agents should ask again, once somebody wants to know.
     pub(crate) called: Option<Vec<RunnerId>>,
@@ -144,7 +144,7 @@ impl State {
             understaffed: BTreeSet::new(),
             timers: Timers::default(),
             index: Index::default(),
-            agenda: Agenda::default(),
+            dirty: DirtySet::default(),
             counters: Counters::default(),
             called: None,
             pictured: None,
@@ -175,14 +175,14 @@ impl State {
         self.timers.next()
     }
 
-    /// Puts everything on the agenda again. Whatever could be done was done, so the next step does nothing more.
+    /// Puts everything into the dirty set again. Whatever could be done was done, so the next step does nothing more.
     pub fn note_everything(&mut self) {
-        self.agenda.devices.extend(self.devices.keys());
-        self.agenda.hosts.extend(self.runners.keys());
-        self.agenda.runners.extend(self.runners.keys());
-        self.agenda.models.extend(self.models.keys());
-        self.agenda.replicas.extend(self.models.keys());
-        self.agenda.slots.extend(self.slots.keys());
+        self.dirty.devices.extend(self.devices.keys());
+        self.dirty.hosts.extend(self.runners.keys());
+        self.dirty.runners.extend(self.runners.keys());
+        self.dirty.models.extend(self.models.keys());
+        self.dirty.replicas.extend(self.models.keys());
+        self.dirty.slots.extend(self.slots.keys());
     }
 
     /// The settings it decides by.
@@ -201,7 +201,7 @@ impl State {
         self.slots.find(&SlotName { id, stray_on: Some(runner) })
     }
 
-    /// Whether a slot may be evicted: ready, idle, ripe, not pinned, not needed. Who asks is looked at elsewhere.
+    /// Whether a slot may be evicted: ready, idle, past its minimum run, not pinned, not needed. Which work asks for its memory is checked elsewhere.
     pub(crate) fn is_evictable(&self, slot: &Slot) -> bool {
         use berth_domain::SlotState;
         let Some(model) = slot.model.and_then(|key| self.models.get(key)) else { return false };
@@ -209,7 +209,7 @@ impl State {
         slot.state == SlotState::Ready
             && !slot.is_job
             && slot.is_idle()
-            && slot.ripe
+            && slot.is_past_min_run
             && !(slot.is_pinned() && current)
             && (!current || model.spare_replicas() > 0)
     }

@@ -51,7 +51,7 @@ pub(crate) struct Slot {
     /// Its agent has mentioned it.
     pub(crate) seen: bool,
     /// It has run long enough to be evicted.
-    pub(crate) ripe: bool,
+    pub(crate) is_past_min_run: bool,
     /// Whether it is counted as evictable on its devices now.
     #[serde(skip)]
     pub(crate) evictable: bool,

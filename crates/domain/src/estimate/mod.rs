@@ -112,8 +112,9 @@ impl Parts {
 }
 
 /// Something that whoever relies on the numbers should know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Note {
     /// Its cache is of a kind that is not modelled.
     UnmodelledCache,
@@ -126,12 +127,8 @@ pub enum Note {
 impl Note {
     /// The stable code.
     #[must_use]
-    pub const fn code(self) -> &'static str {
-        match self {
-            Self::UnmodelledCache => "unmodelled_cache",
-            Self::WeightsFromIndex => "weights_from_index",
-            Self::BeyondTrainedContext => "beyond_trained_context",
-        }
+    pub fn code(self) -> &'static str {
+        self.into()
     }
 }
 

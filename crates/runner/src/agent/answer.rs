@@ -7,7 +7,7 @@ use berth_client::{Client, ClientError, Upload};
 use berth_domain::RunnerId;
 use berth_domain::estimate::{Answer, Question};
 use berth_estimate::Reader;
-use berth_wire::{AgentRequest, Problem, RequestId, RequestKind};
+use berth_wire::{AgentRequest, Problem, ProblemCode, RequestId, RequestKind};
 use tokio::task::JoinHandle;
 
 use super::Agent;
@@ -53,7 +53,7 @@ impl Answers {
             match answered {
                 Ok(()) => {}
                 // Readers come and go.
-                Err(error) if error.is_code("reader_left") || error.is_code("unknown_request") => {}
+                Err(error) if error.is_code(ProblemCode::ReaderLeft) || error.is_code(ProblemCode::UnknownRequest) => {}
                 Err(error) => tracing::warn!(request = %id, %error, "a request was not answered in full"),
             }
         };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use berth_client::{Client, ClientError};
 use berth_domain::{Incarnation, RunnerId};
-use berth_wire::{AgentRequest, Desired, DesiredQuery, PROTOCOL, ReportAnswer, ReportRequest, TimeSpan};
+use berth_wire::{AgentRequest, Desired, DesiredQuery, PROTOCOL, ProblemCode, ReportAnswer, ReportRequest, TimeSpan};
 use tokio::task::JoinHandle;
 
 use crate::reconcile::{Version, Wish};
@@ -21,7 +21,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How often it is said that the server speaks another protocol.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 /// The code of a server that refuses an agent because it speaks another protocol.
-const PROTOCOL_MISMATCH: &str = "protocol_mismatch";
 
 /// What was heard.
 pub(super) enum Heard {
@@ -225,21 +224,24 @@ impl Link {
     }
 
     fn failed(&mut self, error: ClientError) -> Heard {
-        if error.is_code(PROTOCOL_MISMATCH) {
+        if error.is_code(ProblemCode::ProtocolMismatch) {
             let detail = error.problem().map(|problem| problem.detail.as_str()).unwrap_or_default();
             return self.cannot_understand(&format!(
                 "the server refuses this agent, which speaks protocol {PROTOCOL}, because it speaks another one: {detail}"
             ));
         }
-        if error.is_code("superseded") {
+        if error.is_code(ProblemCode::Superseded) {
             return Heard::Superseded;
         }
-        if error.is_code("not_registered") || error.is_code("unknown_runner") || error.is_code("old_boot") {
+        if error.is_code(ProblemCode::NotRegistered)
+            || error.is_code(ProblemCode::UnknownRunner)
+            || error.is_code(ProblemCode::OldBoot)
+        {
             // The server forgot it, or was replaced: it registers anew.
             self.incarnation = None;
             self.newest = None;
             self.polling.take().inspect(JoinHandle::abort);
-        } else if error.is_status(401) || error.is_status(403) || error.is_code("machine_changed") {
+        } else if error.is_status(401) || error.is_status(403) || error.is_code(ProblemCode::MachineChanged) {
             return Heard::Refused(Box::new(error));
         }
         self.back_off();

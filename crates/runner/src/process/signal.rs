@@ -4,6 +4,7 @@ use rustix::io::Errno;
 use rustix::process::{self, Pid, PidfdFlags};
 
 use super::id::ProcessId;
+use super::table::Row;
 
 pub(super) use rustix::process::Signal;
 
@@ -23,10 +24,14 @@ pub(super) fn send(to: &ProcessId, signal: Signal) {
 }
 
 /// Sends a signal to a group other than the agent's own.
+///
+/// The agent's group is read from `/proc` and not with `getpgrp`: a group that was begun outside this pid namespace has
+/// the number 0 here, which the wrapper of that system call takes for impossible.
 pub(super) fn send_to_group(group: u32, signal: Signal) {
-    let Some(group) = pid(group) else { return };
-    if !group.is_init() && process::getpgrp() != group {
-        let _ = process::kill_process_group(group, signal);
+    let Ok(Some(agent)) = Row::read(std::process::id()) else { return };
+    let Some(to) = pid(group) else { return };
+    if !to.is_init() && agent.group != group {
+        let _ = process::kill_process_group(to, signal);
     }
 }
 

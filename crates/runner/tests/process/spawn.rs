@@ -150,22 +150,27 @@ fn orphans_that_came_back_to_the_agent_are_waited_for() {
     });
 }
 
-/// In a container, or below `unshare --pid`, the session of the agent was begun outside its pid namespace and has the
-/// number 0 inside. The same test runs there again, since this machine's root may make such a namespace.
+/// In a container, or below `unshare --pid`, the session and the group of the agent were begun outside its pid namespace
+/// and have the number 0 inside. Tests that read them run there again, since root may make such a namespace.
 #[test]
-fn orphans_are_waited_for_where_the_session_began_outside_the_pid_namespace() {
+fn an_agent_whose_session_began_outside_its_pid_namespace_reaps_and_ends_slots() {
     if !UserId::own().is_root() {
         eprintln!("left out: only root may make a pid namespace");
         return;
     }
+    let again = [
+        "spawn::orphans_that_came_back_to_the_agent_are_waited_for",
+        "trees::n10_a_slot_that_ignores_term_is_ended_by_force_after_its_grace",
+    ];
     let output = Command::new("unshare")
         .args(["--pid", "--fork", "--mount-proc", "--kill-child"])
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "spawn::orphans_that_came_back_to_the_agent_are_waited_for", "--nocapture"])
+        .args(["--exact", "--nocapture"])
+        .args(again)
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    assert!(output.status.success() && text.contains("2 passed"), "{text}");
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn first_record(journal: &mut impl Journal, state: State, header: Header) -> Res
     let waiting = |state: &State| state.workloads().iter().filter(|row| row.cause.is_none()).count();
     let before = waiting(&state);
     let mut engine = Engine::new(state);
-    let done = engine.carry_out(&Command::Restore, clock::now());
+    let (done, _) = engine.execute(&Command::Restore, clock::now());
     let payload =
         Record::new(done.at, &done.kept).encode().map_err(|error| AppendError::Io(io::Error::other(error)))?;
     journal.reserve(payload.len(), true).map_err(AppendError::from)?;

@@ -16,8 +16,6 @@ pub use record::{Record, RecordError};
 pub struct Outcome {
     /// When it happened.
     pub at: Timestamp,
-    /// What its sender hears.
-    pub answer: Result<Answer, Refusal>,
     /// What a journal keeps, in order. Empty if nothing happened that must be kept.
     pub kept: Vec<Event>,
     /// What no journal keeps and an operator should hear of all the same.
@@ -46,19 +44,13 @@ impl Engine {
         Self { state }
     }
 
-    /// Carries out one command.
-    pub fn carry_out(&mut self, command: &Command, now: Timestamp) -> Outcome {
+    /// Executes one command on the private state. The answer belongs to the command's sender, once the outcome is durable.
+    pub fn execute(&mut self, command: &Command, now: Timestamp) -> (Outcome, Result<Answer, Refusal>) {
         let done = step(&mut self.state, command, now);
         let mut kept = done.events;
         let passing = kept.extract_if(.., |event| !event.is_durable()).filter(is_worth_a_line).collect();
-        Outcome {
-            at: done.at,
-            answer: done.answer,
-            kept,
-            passing,
-            reports: done.reports,
-            revision: self.state.revision(),
-        }
+        let outcome = Outcome { at: done.at, kept, passing, reports: done.reports, revision: self.state.revision() };
+        (outcome, done.answer)
     }
 
     /// Which workloads and slots changed since this was last asked.

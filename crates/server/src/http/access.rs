@@ -1,5 +1,6 @@
 //! Who may pass. Every route belongs to one [`Access`]; what is not allowed is denied.
 
+use berth_wire::ProblemCode;
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -285,7 +286,7 @@ fn check_host(parts: &Parts) -> Result<(), Failure> {
         let detail = format!(
             "a server without tokens answers only to loopback names, and this request says {stranger}; make a token first"
         );
-        Failure::new(StatusCode::FORBIDDEN, "not_loopback", detail)
+        Failure::new(ProblemCode::NotLoopback, detail)
     })
 }
 

@@ -25,7 +25,7 @@ impl App {
         reason: Option<&ReasonText>,
         command: Command,
     ) -> Result<(), Failure> {
-        let done = self.carry_out(command).await.map(|_| ());
+        let done = self.execute(command).await.map(|_| ());
         self.put_on_record(caller, action, target, reason, &done);
         done
     }

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
-use axum::http::StatusCode;
 use berth_core::{Answer, Command, Refusal};
 use berth_domain::{ClusterId, DesiredSlot, DeviceUuid, HistoryPoint, Incarnation, LogTail, ObeyedAnswer, RunnerId};
 use berth_wire as wire;
-use berth_wire::{DesiredQuery, ReportRequest};
+use berth_wire::{DesiredQuery, ProblemCode, ReportRequest};
 use tokio::time::Instant;
 
 use super::App;
@@ -19,8 +18,8 @@ use crate::clock;
 use crate::requests::Due;
 use crate::trust::Caller;
 use crate::trust::grant::confine;
-use crate::views::{Aside, LastReport};
-use crate::writer::{Moment, Unavailable};
+use crate::views::{LastReport, Telemetry};
+use crate::writer::{Committed, Unavailable};
 
 /// Report what a runner has
 ///
@@ -40,7 +39,7 @@ pub(super) async fn report(
 ) -> Result<Json<wire::ReportAnswer>, Failure> {
     check_protocol(&runner, &body)?;
     let request: ReportRequest = wire::body::read(&body)?;
-    let aside = Arc::new(aside(&request));
+    let telemetry = Arc::new(telemetry_of(&request));
     let obeyed = check_obeyed(&app, request.cluster_id, request.obeyed.as_deref());
     // Before the end itself is published: whoever hears of it finds the last lines with it.
     for slot in request.slots.iter().filter(|slot| !slot.last_lines.is_empty()) {
@@ -56,10 +55,10 @@ pub(super) async fn report(
     let report = Arc::new(report);
     let command = Command::Report(Box::new((*report).clone()));
     let (answer, point) =
-        app.writer.carry_out_and_read(command, |moment, answer| (answer, moment.state.point())).await?;
+        app.writer.execute_and_read(command, |committed, answer| (answer, committed.state.point())).await?;
     let revision = point.revision;
     let Answer::Reported { incarnation } = answer? else { return Err(Unavailable::Stopping.into()) };
-    app.views.note_report(runner, LastReport { received: clock::now(), report, aside });
+    app.views.note_report(runner, LastReport { received: clock::now(), report, telemetry });
     let cluster_id = app.views.cluster().ok_or(Unavailable::Stopping)?;
     let (epoch, protocol) = (point.epoch, wire::PROTOCOL);
     Ok(Json(wire::ReportAnswer { cluster_id, epoch, revision, protocol, incarnation }))
@@ -85,7 +84,7 @@ fn check_protocol(runner: &RunnerId, report: &[u8]) -> Result<(), Failure> {
          upgrade {older}. Nothing is started or stopped there until then",
         env!("CARGO_PKG_VERSION")
     );
-    Err(Failure::new(StatusCode::CONFLICT, "protocol_mismatch", detail))
+    Err(Failure::new(ProblemCode::ProtocolMismatch, detail))
 }
 
 /// Checks the code of the newest answer that an agent says it obeyed. An agent of another cluster has other codes.
@@ -95,12 +94,12 @@ fn check_obeyed(app: &App, cluster: Option<ClusterId>, code: Option<&str>) -> Op
 }
 
 /// What is shown to people and decides nothing.
-fn aside(request: &ReportRequest) -> Aside {
+fn telemetry_of(request: &ReportRequest) -> Telemetry {
     let gpu = |gpu: &wire::ReportedGpu| {
         let percent = gpu.utilization_percent.map(|percent| percent.min(100));
         Some((DeviceUuid::physical(&gpu.uuid).ok()?, (percent, gpu.telemetry.clone())))
     };
-    Aside {
+    Telemetry {
         gpus: request.gpus.iter().filter_map(gpu).collect(),
         links: request.links.clone(),
         pids: request.slots.iter().filter_map(|slot| Some((slot.id, slot.pid?))).collect(),
@@ -170,13 +169,13 @@ impl Poll {
         let Self { incarnation, obeyed, .. } = *self;
         let command = Command::Poll { runner: self.runner.clone(), incarnation, obeyed };
         let runner = self.runner.clone();
-        let look = move |Moment { state, .. }: Moment<'_>, answer: Result<Answer, Refusal>| {
+        let look = move |Committed { state, .. }: Committed<'_>, answer: Result<Answer, Refusal>| {
             answer?;
             let revision = state.runner(&runner).map(|view| view.desired).unwrap_or_default();
             let point = HistoryPoint { revision, ..state.point() };
             Ok::<Wish, Refusal>(Wish { point, slots: state.desired(&runner) })
         };
-        Ok(app.writer.carry_out_and_read(command, look).await??)
+        Ok(app.writer.execute_and_read(command, look).await??)
     }
 
     fn answer(&self, app: &App, wish: Wish) -> Result<Json<wire::Desired>, Failure> {

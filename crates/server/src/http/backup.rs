@@ -1,11 +1,12 @@
 //! A backup of the server, taken while it serves.
 
+use berth_wire::ProblemCode;
 use std::io::{self, Write};
 
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use futures_util::stream;
 use tokio::sync::mpsc;
@@ -59,7 +60,7 @@ async fn gather(app: &App) -> Result<Contents, Failure> {
     let copied = tokio::task::spawn_blocking(move || writer.snapshot()).await;
     let state = copied.map_err(|_| Unavailable::Stopping)??;
     let unreadable = |error: serde_json::Error| {
-        Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", format!("the tokens cannot be written: {error}"))
+        Failure::new(ProblemCode::Internal, format!("the tokens cannot be written: {error}"))
     };
     Ok(Contents { cluster, key: app.key.to_text(), tokens: app.tokens.to_text().map_err(unreadable)?, state })
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use berth_wire::{Invalid, body};
+use berth_wire::{Invalid, ProblemCode, body};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -23,9 +23,7 @@ impl<T: Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {
         match serde_json::to_vec(&self.0) {
             Ok(bytes) => ([(header::CONTENT_TYPE, "application/json")], bytes).into_response(),
-            Err(error) => {
-                Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", error.to_string()).into_response()
-            }
+            Err(error) => Failure::new(ProblemCode::Internal, error.to_string()).into_response(),
         }
     }
 }
@@ -61,7 +59,7 @@ async fn receive(request: Request, limit: usize, app: &App) -> Result<axum::body
     check_media_type(request.headers())?;
     let patience = Duration::from_millis(app.limits.current().body_timeout.millis());
     let collected = tokio::time::timeout(patience, collect(request.into_body(), limit)).await;
-    let late = |_| Failure::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body did not arrive in time");
+    let late = |_| Failure::new(ProblemCode::BodyTimeout, "the body did not arrive in time");
     collected.map_err(late)?
 }
 
@@ -69,7 +67,7 @@ async fn collect(body: Body, limit: usize) -> Result<axum::body::Bytes, Failure>
     let collected = Limited::new(body, limit).collect().await.map_err(|error| {
         if error.is::<LengthLimitError>() {
             let detail = format!("a body here has at most {limit} bytes");
-            Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
+            Failure::new(ProblemCode::BodyTooLarge, detail)
         } else {
             Failure::cut_off()
         }
@@ -84,7 +82,7 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), Failure> {
         return Ok(());
     }
     let detail = format!("send JSON, with Content-Type: application/json (this was {sent:?})");
-    Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail))
+    Err(Failure::new(ProblemCode::UnsupportedMediaType, detail))
 }
 
 /// The query of a request. An unknown parameter is an error: a typo must not be ignored.

@@ -8,7 +8,7 @@ use berth_core::Command;
 use berth_core::view::ModelView;
 use berth_domain::{ModelName, ModelRevision};
 use berth_wire as wire;
-use berth_wire::{FitQuery, ModelRequest, PageQuery};
+use berth_wire::{FitQuery, ModelRequest, PageQuery, ProblemCode};
 use std::sync::Arc;
 
 use super::App;
@@ -37,7 +37,7 @@ pub(super) async fn list(State(app): State<App>, uri: OriginalUri, Query(page): 
     ))]
 pub(super) async fn show(State(app): State<App>, Named(name): Named<ModelName>) -> Result<Json<wire::Model>, Failure> {
     app.see_fleet().await;
-    let view = app.views.model(&name).ok_or_else(|| Failure::unknown("model", &name))?;
+    let view = app.views.model(&name).ok_or_else(|| Failure::unknown(ProblemCode::UnknownModel, &name))?;
     Ok(Json(present::model(&view)))
 }
 
@@ -73,7 +73,7 @@ pub(super) async fn put(
     let known = app.views.model(&name).is_some();
     app.operate(&caller, "put_model", &name, None, Command::PutModel { spec: Box::new(spec) }).await?;
     app.see_fleet().await;
-    let view = app.views.model(&name).ok_or_else(|| Failure::unknown("model", &name))?;
+    let view = app.views.model(&name).ok_or_else(|| Failure::unknown(ProblemCode::UnknownModel, &name))?;
     let status = if known || view.revision > ModelRevision::new(1) { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Json(present::model(&view))).into_response())
 }
@@ -112,6 +112,6 @@ pub(super) async fn fit(
     let kind = query.kind.unwrap_or_default();
     let (model, now) = (name.clone(), clock::now());
     let report = app.writer.read(move |state| state.fit(&model, kind, now)).await?;
-    let report = report.ok_or_else(|| Failure::unknown("model", &name))?;
+    let report = report.ok_or_else(|| Failure::unknown(ProblemCode::UnknownModel, &name))?;
     Ok(Json(present::fit(kind, &report)))
 }

@@ -1,11 +1,11 @@
 //! Estimates of a model's memory.
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use berth_domain::Arg;
 use berth_estimate::launch;
 use berth_wire as wire;
 use berth_wire::EstimateRequest;
+use berth_wire::ProblemCode;
 
 use super::App;
 use super::body::Json;
@@ -30,8 +30,7 @@ pub(super) async fn make(
     app.find_reader(&request).await?;
     let estimate = app.estimator.estimate(&request).await?;
     let args = launch::arguments(&estimate).into_iter().map(Arg::new).collect::<Result<_, _>>();
-    let internal =
-        |error: berth_domain::NameError| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", error.to_string());
+    let internal = |error: berth_domain::NameError| Failure::new(ProblemCode::Internal, error.to_string());
     Ok(Json(wire::Estimate { args: args.map_err(internal)?, ..wire::Estimate::of(request.file, &estimate) }))
 }
 

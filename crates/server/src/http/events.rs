@@ -19,7 +19,7 @@ use super::body::Query;
 use super::problem::Failure;
 use crate::present;
 use crate::trust::Caller;
-use crate::views::stream::{Happened, Next};
+use crate::views::stream::{Next, PublishedEvent};
 
 /// How many events are taken from the ring at once.
 const HANDFUL: usize = 256;
@@ -90,7 +90,7 @@ impl Follower {
         let events = match self.app.views.stream.after(self.after, HANDFUL) {
             Next::Events(events) => {
                 self.after = events.last().map_or(self.after, |last| last.revision);
-                let is_visible = |happened: &&Happened| happened.subject.is_visible_to(&self.caller);
+                let is_visible = |happened: &&PublishedEvent| happened.subject.is_visible_to(&self.caller);
                 events.iter().filter(is_visible).map(|happened| told(&present::event(happened))).collect()
             }
             Next::Gap(latest) => {

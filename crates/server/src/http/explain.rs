@@ -8,6 +8,7 @@ use berth_core::view::WorkloadView;
 use berth_core::{Outcome, Report};
 use berth_domain::{WorkloadId, WorkloadState};
 use berth_wire as wire;
+use berth_wire::ProblemCode;
 use uuid::Uuid;
 
 use super::App;
@@ -17,7 +18,7 @@ use super::workloads::add_last_lines;
 use crate::clock;
 use crate::present::{self, Judged};
 use crate::trust::Caller;
-use crate::views::history::{Decided, Wanted};
+use crate::views::history::{RecordedDecision, Wanted};
 
 /// Why a workload is where it is
 ///
@@ -37,7 +38,7 @@ pub(super) async fn explain(
     app.visible_workload(&caller, id)?;
     let at = clock::now();
     let judged = app.writer.read(move |state| Some((state.workload(id)?, Judged::of(state, id, at)))).await?;
-    let (view, judged) = judged.ok_or_else(|| Failure::unknown("workload", id))?;
+    let (view, judged) = judged.ok_or_else(|| Failure::unknown(ProblemCode::UnknownWorkload, id))?;
     let slot = view.slot.and_then(|slot| app.views.slot(slot));
     let now = present::now(&view, slot.as_deref(), &judged);
     let decisions = app.views.history.list(&Wanted { workload: Some(id), ..Wanted::default() });
@@ -53,7 +54,11 @@ pub(super) async fn explain(
 
 /// What holds now: for one that waits, what is judged now; for one that has a slot, the decision that gave it this slot.
 /// Nothing, for one that has ended. A decision of before, of waiting or of another slot, is history.
-fn holds_now<'a>(view: &WorkloadView, judged: Option<&'a Report>, decisions: &'a [Arc<Decided>]) -> Option<&'a Report> {
+fn holds_now<'a>(
+    view: &WorkloadView,
+    judged: Option<&'a Report>,
+    decisions: &'a [Arc<RecordedDecision>],
+) -> Option<&'a Report> {
     let gave_its_slot =
         |report: &&Report| report.slot == view.slot && matches!(report.outcome, Outcome::Placed | Outcome::Reused);
     match view.state {

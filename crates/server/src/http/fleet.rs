@@ -9,7 +9,7 @@ use berth_core::Command;
 use berth_core::view::RunnerView;
 use berth_domain::{DeviceUuid, RunnerId};
 use berth_wire as wire;
-use berth_wire::{DrainQuery, ForgetRequest, PageQuery};
+use berth_wire::{DrainQuery, ForgetRequest, PageQuery, ProblemCode};
 
 use super::App;
 use super::body::{Json, Named, Query};
@@ -63,7 +63,7 @@ pub(super) async fn status(
     let view = find(&app, &id)?;
     let silent = || {
         let detail = format!("runner {id} has not reported since the server started");
-        Failure::new(StatusCode::NOT_FOUND, "not_reported", detail)
+        Failure::new(ProblemCode::NotReported, detail)
     };
     let last = app.views.last_report(&id).ok_or_else(silent)?;
     Ok(Json(present::status(
@@ -76,7 +76,7 @@ pub(super) async fn status(
 }
 
 fn find(app: &App, id: &RunnerId) -> Result<Arc<RunnerView>, Failure> {
-    app.views.runner(id).ok_or_else(|| Failure::unknown("runner", id))
+    app.views.runner(id).ok_or_else(|| Failure::unknown(ProblemCode::UnknownRunner, id))
 }
 
 /// Give a runner nothing new
@@ -185,6 +185,6 @@ pub(super) async fn uncordon_device(
 
 async fn device(app: &App, uuid: &DeviceUuid) -> Result<Json<wire::DeviceLedger>, Failure> {
     app.see_fleet().await;
-    let view = app.views.device(uuid).ok_or_else(|| Failure::unknown("device", uuid))?;
+    let view = app.views.device(uuid).ok_or_else(|| Failure::unknown(ProblemCode::UnknownDevice, uuid))?;
     Ok(Json(present::device(&view, |runner| app.views.is_open(runner))))
 }

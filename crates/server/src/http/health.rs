@@ -4,6 +4,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use berth_wire as wire;
+use berth_wire::ProblemCode;
 use prometheus_client::encoding::text::encode;
 
 use super::App;
@@ -52,7 +53,7 @@ pub(super) async fn readyz(State(app): State<App>) -> Response {
 pub(super) async fn metrics(State(app): State<App>) -> Result<Response, Failure> {
     app.see_fleet().await;
     let mut text = String::new();
-    let failed = |_| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the numbers cannot be written");
+    let failed = |_| Failure::new(ProblemCode::Internal, "the numbers cannot be written");
     encode(&mut text, app.views.metrics.registry()).map_err(failed)?;
     // Each registry ends its text; there is one end to an answer.
     let body = text.trim_end().trim_end_matches("# EOF").to_owned();

@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use berth_domain::RunnerId;
 use berth_wire as wire;
 use berth_wire::JoinRequest;
+use berth_wire::ProblemCode;
 
 use super::App;
 use super::body::{Json, Named};
@@ -31,7 +32,7 @@ pub(super) async fn join(
 ) -> Result<Response, Failure> {
     let Some(join_token) = caller.token else {
         let detail = "a server without tokens needs no join token: start the agent without --join";
-        return Err(Failure::new(StatusCode::CONFLICT, "no_tokens", detail));
+        return Err(Failure::new(ProblemCode::NoTokens, detail));
     };
     let runner = request.runner_id.clone();
     let is_known = app.writer.read(move |state| state.runner(&runner).is_some()).await?;
@@ -54,7 +55,7 @@ pub(super) async fn rotate_own_token(
 ) -> Result<Json<wire::NewToken>, Failure> {
     let Some(token) = caller.token else {
         let detail = format!("a server without tokens has none for runner {runner}");
-        return Err(Failure::new(StatusCode::CONFLICT, "no_tokens", detail));
+        return Err(Failure::new(ProblemCode::NoTokens, detail));
     };
     Ok(Json(app.tokens.rotate(token, clock::now())?))
 }

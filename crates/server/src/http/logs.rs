@@ -3,11 +3,11 @@
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use berth_domain::{Generation, RunnerId, SlotId, SlotState};
 use berth_wire as wire;
-use berth_wire::{LogQuery, RequestKind};
+use berth_wire::{LogQuery, ProblemCode, RequestKind};
 use futures_util::{StreamExt, stream};
 use uuid::Uuid;
 
@@ -119,14 +119,14 @@ async fn find(app: &App, slot: SlotId, named: Option<RunnerId>) -> Result<(Runne
     let (runner, generation) = match (app.views.slot(slot), named) {
         (Some(view), _) if view.state == SlotState::Promised => {
             let detail = format!("slot {slot} was not started yet: it waits for memory that is being released");
-            return Err(Failure::new(StatusCode::NOT_FOUND, "no_log", detail));
+            return Err(Failure::new(ProblemCode::NoLog, detail));
         }
         (Some(view), None) => (view.runner.clone(), Some(view.generation)),
         (_, Some(named)) => (named, None),
         (None, None) => {
             let was = app.views.past_slot(slot).ok_or_else(|| {
                 let detail = format!("no slot {slot}; if it ended before the server was started, name its runner_id");
-                Failure::new(StatusCode::NOT_FOUND, "unknown_slot", detail)
+                Failure::new(ProblemCode::UnknownSlot, detail)
             })?;
             (was.runner, Some(was.generation))
         }

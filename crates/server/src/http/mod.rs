@@ -32,10 +32,10 @@ mod slots;
 mod workload_logs;
 mod workloads;
 
+use berth_wire::ProblemCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::StatusCode;
 use berth_core::{Answer, Command, Liveness};
 use berth_domain::{RunnerId, Span};
 use tokio::sync::watch;
@@ -108,8 +108,8 @@ pub struct Tools {
 
 impl App {
     /// Carries out a command; a refusal becomes a problem.
-    async fn carry_out(&self, command: Command) -> Result<Answer, Failure> {
-        Ok(self.writer.carry_out(command).await??)
+    async fn execute(&self, command: Command) -> Result<Answer, Failure> {
+        Ok(self.writer.execute(command).await??)
     }
 
     /// Makes sure that what is read next about runners, devices, hosts and models is no older than this request. A
@@ -141,10 +141,10 @@ impl App {
 
     /// Whether there is an agent of this runner that could answer a request.
     fn expect_answers_of(&self, runner: &RunnerId) -> Result<(), Failure> {
-        let view = self.views.runner(runner).ok_or_else(|| Failure::unknown("runner", runner))?;
+        let view = self.views.runner(runner).ok_or_else(|| Failure::unknown(ProblemCode::UnknownRunner, runner))?;
         if view.liveness == Liveness::Lost {
             let detail = format!("runner {runner} is lost: what is on its disk can be read once its agent is back");
-            return Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "runner_lost", detail));
+            return Err(Failure::new(ProblemCode::RunnerLost, detail));
         }
         Ok(())
     }

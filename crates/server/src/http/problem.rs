@@ -1,10 +1,13 @@
-//! Errors as RFC 9457 problems. The only place that knows which status an error has; `docs/API.md` lists the codes.
+//! Failed requests as RFC 9457 problems.
+//!
+//! Every failure is made from a [`ProblemCode`], which knows its HTTP status. The conversions below choose the code of
+//! each error of the core, the writer and the trust layer.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use berth_core::Refusal;
+use berth_core::{Refusal, Unplaceable};
 use berth_engines::ArgumentSource;
-use berth_wire::{BodyError, Invalid, PROBLEM_MEDIA_TYPE, Problem, Time};
+use berth_wire::{BodyError, Invalid, PROBLEM_MEDIA_TYPE, Problem, ProblemCode, Time};
 
 use crate::estimator::EstimatorError;
 use crate::requests::{AskError, NotOpen};
@@ -18,11 +21,18 @@ use crate::writer::Unavailable;
 pub struct Failure(pub Box<Problem>);
 
 impl Failure {
-    /// A status, a stable code and what to do about it.
+    /// Makes a failure of this code; `detail` says what happened and what to do about it.
     #[must_use]
-    pub fn new(status: StatusCode, code: &str, detail: impl Into<String>) -> Self {
-        let title = status.canonical_reason().unwrap_or("Error");
-        Self(Box::new(Problem::new(status.as_u16(), code, title, detail)))
+    pub fn new(code: ProblemCode, detail: impl Into<String>) -> Self {
+        Self(Box::new(Problem::new(code.status(), code.as_str(), title_of(code.status()), detail)))
+    }
+
+    /// Changes the status to 422, for a name in a body: the path was found, what the body names was not.
+    #[must_use]
+    pub fn unprocessable(mut self) -> Self {
+        let status = StatusCode::UNPROCESSABLE_ENTITY.as_u16();
+        (self.0.status, self.0.title) = (status, title_of(status).to_owned());
+        self
     }
 
     /// With the field that is wrong.
@@ -37,17 +47,18 @@ impl Failure {
         Self(Box::new(self.0.with_retry_after_ms(millis)))
     }
 
-    /// Nothing of that name.
+    /// Makes a failure of one of the `unknown_...` codes: there is nothing of that kind under this id.
     #[must_use]
-    pub fn unknown(what: &str, id: impl std::fmt::Display) -> Self {
-        Self::new(StatusCode::NOT_FOUND, &format!("unknown_{what}"), format!("no {what} {id}"))
+    pub fn unknown(code: ProblemCode, id: impl std::fmt::Display) -> Self {
+        let kind = code.as_str().trim_start_matches("unknown_");
+        Self::new(code, format!("no {kind} {id}"))
     }
 
     /// Nobody knows who asks.
     #[must_use]
     pub fn unauthenticated() -> Self {
         let detail = "send a token: Authorization: Bearer berth_...; an admin makes one with `berth token create`";
-        Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", detail)
+        Self::new(ProblemCode::Unauthenticated, detail)
     }
 
     /// The token was worth something once.
@@ -57,7 +68,7 @@ impl Failure {
             "this token expired at {since}: an admin makes another one (`berth token create`), and an agent joins again \
              (`berth join-token create`)"
         );
-        Self::new(StatusCode::UNAUTHORIZED, "token_expired", detail)
+        Self::new(ProblemCode::TokenExpired, detail)
     }
 
     /// The token counted when the request came, and does not any more.
@@ -65,7 +76,7 @@ impl Failure {
     pub fn revoked() -> Self {
         let detail = "the token was revoked while this request was under way; an admin makes another one with `berth \
                       token create`";
-        Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", detail)
+        Self::new(ProblemCode::Unauthenticated, detail)
     }
 
     /// Too many requests at once on a connection that has not authenticated.
@@ -73,31 +84,31 @@ impl Failure {
     pub fn too_many_streams(limit: usize) -> Self {
         let detail =
             format!("{limit} requests without a token are under way on this connection: wait for their answers");
-        Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", detail).retry_after(1000)
+        Self::new(ProblemCode::TooManyStreams, detail).retry_after(1000)
     }
 
     /// Whether this is [`Failure::too_many_streams`].
     #[must_use]
     pub fn is_too_many_streams(&self) -> bool {
-        self.0.code == "too_many_streams"
+        self.0.code == ProblemCode::TooManyStreams.as_str()
     }
 
     /// A body that broke off.
     #[must_use]
     pub fn cut_off() -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "body_cut_off", "the body ended before it was complete")
+        Self::new(ProblemCode::BodyCutOff, "the body ended before it was complete")
     }
 
     /// A handler that panicked.
     #[must_use]
     pub fn bug() -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "a bug in the server: its log says more")
+        Self::new(ProblemCode::Internal, "a bug in the server: its log says more")
     }
 
     /// They may not.
     #[must_use]
     pub fn forbidden(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
+        Self::new(ProblemCode::Forbidden, detail)
     }
 
     /// Too many requests.
@@ -106,7 +117,7 @@ impl Failure {
         let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
         let detail =
             "this client sends more requests than it may; slow down, or ask for a higher limits.requests_per_second";
-        Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", detail).retry_after(millis)
+        Self::new(ProblemCode::RateLimited, detail).retry_after(millis)
     }
 }
 
@@ -129,40 +140,57 @@ impl IntoResponse for Failure {
     }
 }
 
+/// Returns the title of an HTTP status: the words that HTTP itself has for it.
+fn title_of(status: u16) -> &'static str {
+    StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("Error")
+}
+
+/// Returns the code of a refusal. A refusal that is added to the core does not compile before it has one.
+fn code_of(refusal: &Refusal) -> ProblemCode {
+    match refusal {
+        Refusal::UnknownModel(_) => ProblemCode::UnknownModel,
+        Refusal::UnknownWorkload(_) => ProblemCode::UnknownWorkload,
+        Refusal::UnknownRunner(_) => ProblemCode::UnknownRunner,
+        Refusal::UnknownDevice(_) => ProblemCode::UnknownDevice,
+        Refusal::UnknownSlot(_) => ProblemCode::UnknownSlot,
+        Refusal::Unplaceable { why, .. } => match why {
+            Unplaceable::NeverFits => ProblemCode::NeverFits,
+            Unplaceable::UnknownMemory => ProblemCode::UnknownMemory,
+            Unplaceable::NoMatchingRunner => ProblemCode::NoMatchingRunner,
+            Unplaceable::RuntimeMissing => ProblemCode::RuntimeMissing,
+            Unplaceable::RuntimeNotForJobs => ProblemCode::RuntimeNotForJobs,
+            Unplaceable::RuntimeOnlyForJobs => ProblemCode::RuntimeOnlyForJobs,
+        },
+        Refusal::QueueFull(_) => ProblemCode::QueueFull,
+        Refusal::OwnerLimit { .. } => ProblemCode::OwnerLimit,
+        Refusal::WorkloadIdTaken(_) => ProblemCode::WorkloadIdTaken,
+        Refusal::KeyReused(_) => ProblemCode::KeyReused,
+        Refusal::WorkloadEnded(_) => ProblemCode::WorkloadEnded,
+        Refusal::StaleAttempt { .. } => ProblemCode::StaleAttempt,
+        Refusal::NotRunning(_) => ProblemCode::NotRunning,
+        Refusal::InvalidModel(_) => ProblemCode::InvalidModel,
+        Refusal::UnfitModel { .. } => ProblemCode::UnfitModel,
+        Refusal::ForbiddenArgument { .. } => ProblemCode::ForbiddenArgument,
+        Refusal::Superseded { .. } => ProblemCode::Superseded,
+        Refusal::NotRegistered { .. } => ProblemCode::NotRegistered,
+        Refusal::OldBoot { .. } => ProblemCode::OldBoot,
+        Refusal::OldReport { .. } => ProblemCode::OldReport,
+        Refusal::MachineChanged { .. } => ProblemCode::MachineChanged,
+        Refusal::HasSlots { .. } => ProblemCode::HasSlots,
+        Refusal::TooMany { .. } => ProblemCode::ReportTooLarge,
+        Refusal::Implausible(_) => ProblemCode::ImplausibleReport,
+        Refusal::RunnerInUse(_) => ProblemCode::RunnerInUse,
+        Refusal::WrongSlotState { .. } => ProblemCode::WrongSlotState,
+        Refusal::ReasonMissing => ProblemCode::ReasonMissing,
+        Refusal::OtherCluster(_) => ProblemCode::OtherCluster,
+        Refusal::NotStarted => ProblemCode::NotStarted,
+        Refusal::HistoryIsWhole => ProblemCode::HistoryIsWhole,
+    }
+}
+
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
-        let status = match &refusal {
-            Refusal::UnknownModel(_)
-            | Refusal::UnknownWorkload(_)
-            | Refusal::UnknownRunner(_)
-            | Refusal::UnknownDevice(_)
-            | Refusal::UnknownSlot(_) => StatusCode::NOT_FOUND,
-            Refusal::Unplaceable { .. }
-            | Refusal::InvalidModel(_)
-            | Refusal::UnfitModel { .. }
-            | Refusal::ForbiddenArgument { .. }
-            | Refusal::Implausible(_)
-            | Refusal::TooMany { .. }
-            | Refusal::ReasonMissing => StatusCode::UNPROCESSABLE_ENTITY,
-            Refusal::QueueFull(_) | Refusal::OwnerLimit { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Refusal::NotStarted => StatusCode::SERVICE_UNAVAILABLE,
-            Refusal::WorkloadIdTaken(_)
-            | Refusal::KeyReused(_)
-            | Refusal::WorkloadEnded(_)
-            | Refusal::StaleAttempt { .. }
-            | Refusal::NotRunning(_)
-            | Refusal::Superseded { .. }
-            | Refusal::NotRegistered { .. }
-            | Refusal::OldBoot { .. }
-            | Refusal::OldReport { .. }
-            | Refusal::MachineChanged { .. }
-            | Refusal::RunnerInUse(_)
-            | Refusal::HasSlots { .. }
-            | Refusal::WrongSlotState { .. }
-            | Refusal::HistoryIsWhole
-            | Refusal::OtherCluster(_) => StatusCode::CONFLICT,
-        };
-        let failure = Self::new(status, refusal.code(), refusal.to_string());
+        let failure = Self::new(code_of(&refusal), refusal.to_string());
         match refusal {
             Refusal::QueueFull(_) | Refusal::OwnerLimit { .. } => failure.retry_after(1000),
             Refusal::ReasonMissing => failure.field("reason"),
@@ -176,17 +204,17 @@ impl From<Refusal> for Failure {
 impl From<Unavailable> for Failure {
     fn from(unavailable: Unavailable) -> Self {
         let (code, retry) = match unavailable {
-            Unavailable::NoRoom => ("no_space", 5000),
-            Unavailable::Busy => ("busy", 100),
-            Unavailable::Stopping => ("stopping", 1000),
+            Unavailable::NoRoom => (ProblemCode::NoSpace, 5000),
+            Unavailable::Busy => (ProblemCode::Busy, 100),
+            Unavailable::Stopping => (ProblemCode::Stopping, 1000),
         };
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, code, unavailable.to_string()).retry_after(retry)
+        Self::new(code, unavailable.to_string()).retry_after(retry)
     }
 }
 
 impl From<Invalid> for Failure {
     fn from(invalid: Invalid) -> Self {
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_field", invalid.to_string()).field(invalid.field)
+        Self::new(ProblemCode::InvalidField, invalid.to_string()).field(invalid.field)
     }
 }
 
@@ -195,9 +223,7 @@ impl From<EstimatorError> for Failure {
         match error {
             EstimatorError::Invalid(invalid) => invalid.into(),
             EstimatorError::Ask(error) => error.into(),
-            EstimatorError::Slow => {
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "files_unavailable", error.to_string()).retry_after(5000)
-            }
+            EstimatorError::Slow => Self::new(ProblemCode::FilesUnavailable, error.to_string()).retry_after(5000),
         }
     }
 }
@@ -205,7 +231,7 @@ impl From<EstimatorError> for Failure {
 impl From<BodyError> for Failure {
     fn from(error: BodyError) -> Self {
         match error {
-            BodyError::Malformed(_) => Self::new(StatusCode::BAD_REQUEST, "malformed_json", error.to_string()),
+            BodyError::Malformed(_) => Self::new(ProblemCode::MalformedJson, error.to_string()),
             BodyError::Invalid(invalid) => invalid.into(),
         }
     }
@@ -213,25 +239,25 @@ impl From<BodyError> for Failure {
 
 impl From<NotOpen> for Failure {
     fn from(not_open: NotOpen) -> Self {
-        let (status, code) = match not_open {
-            NotOpen::Unknown => (StatusCode::NOT_FOUND, "unknown_request"),
-            NotOpen::Taken => (StatusCode::CONFLICT, "request_taken"),
+        let code = match not_open {
+            NotOpen::Unknown => ProblemCode::UnknownRequest,
+            NotOpen::Taken => ProblemCode::RequestTaken,
         };
-        Self::new(status, code, not_open.to_string())
+        Self::new(code, not_open.to_string())
     }
 }
 
 /// What an agent says is untrusted: of its codes only those count that mean something here.
 impl From<AskError> for Failure {
     fn from(error: AskError) -> Self {
-        let (status, code) = match &error {
-            AskError::Full(_) => (StatusCode::TOO_MANY_REQUESTS, "runner_busy"),
-            AskError::Silent { .. } => (StatusCode::GATEWAY_TIMEOUT, "runner_silent"),
-            AskError::Refused { problem, .. } if problem.code == "no_log" => (StatusCode::NOT_FOUND, "no_log"),
-            AskError::Refused { .. } => (StatusCode::BAD_GATEWAY, "runner_refused"),
-            AskError::Unreadable { .. } => (StatusCode::BAD_GATEWAY, "bad_answer"),
+        let code = match &error {
+            AskError::Full(_) => ProblemCode::RunnerBusy,
+            AskError::Silent { .. } => ProblemCode::RunnerSilent,
+            AskError::Refused { problem, .. } if problem.code == ProblemCode::NoLog.as_str() => ProblemCode::NoLog,
+            AskError::Refused { .. } => ProblemCode::RunnerRefused,
+            AskError::Unreadable { .. } => ProblemCode::BadAnswer,
         };
-        let failure = Self::new(status, code, error.to_string());
+        let failure = Self::new(code, error.to_string());
         match error {
             AskError::Full(_) | AskError::Silent { .. } => failure.retry_after(1000),
             _ => failure,
@@ -241,7 +267,7 @@ impl From<AskError> for Failure {
 
 impl From<NotAllowed> for Failure {
     fn from(why: NotAllowed) -> Self {
-        Self::new(StatusCode::FORBIDDEN, "over_limit", why.to_string()).field(why.field())
+        Self::new(ProblemCode::OverLimit, why.to_string()).field(why.field())
     }
 }
 
@@ -249,24 +275,24 @@ impl From<NotTaken> for Failure {
     fn from(why: NotTaken) -> Self {
         match why {
             NotTaken::Invalid(invalid) => invalid.into(),
-            NotTaken::Outside(outside) => Self::new(StatusCode::FORBIDDEN, "outside_grant", outside.to_string()),
+            NotTaken::Outside(outside) => Self::new(ProblemCode::OutsideGrant, outside.to_string()),
         }
     }
 }
 
 impl From<TokenError> for Failure {
     fn from(error: TokenError) -> Self {
-        let (status, code) = match &error {
-            TokenError::Unknown(_) => (StatusCode::NOT_FOUND, "unknown_token"),
-            TokenError::NoAdmin => (StatusCode::CONFLICT, "no_admin_left"),
-            TokenError::NameTaken(_) => (StatusCode::CONFLICT, "name_taken"),
-            TokenError::UsedUp => (StatusCode::FORBIDDEN, "join_token_used_up"),
-            TokenError::OtherRunner(_) => (StatusCode::FORBIDDEN, "outside_grant"),
-            TokenError::RunnerKnown(_) => (StatusCode::CONFLICT, "runner_known"),
+        let code = match &error {
+            TokenError::Unknown(_) => ProblemCode::UnknownToken,
+            TokenError::NoAdmin => ProblemCode::NoAdminLeft,
+            TokenError::NameTaken(_) => ProblemCode::NameTaken,
+            TokenError::UsedUp => ProblemCode::JoinTokenUsedUp,
+            TokenError::OtherRunner(_) => ProblemCode::OutsideGrant,
+            TokenError::RunnerKnown(_) => ProblemCode::RunnerKnown,
             TokenError::File { .. } | TokenError::Damaged { .. } | TokenError::Random(_) => {
-                (StatusCode::SERVICE_UNAVAILABLE, "tokens_unavailable")
+                ProblemCode::TokensUnavailable
             }
         };
-        Self::new(status, code, error.to_string())
+        Self::new(code, error.to_string())
     }
 }

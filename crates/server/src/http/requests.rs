@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode, Version, header};
 use axum::response::{IntoResponse, Response};
 use berth_domain::RunnerId;
 use berth_wire as wire;
-use berth_wire::{PROBLEM_MEDIA_TYPE, RequestId};
+use berth_wire::{PROBLEM_MEDIA_TYPE, ProblemCode, RequestId};
 use http_body_util::BodyExt;
 
 use super::App;
@@ -69,7 +69,7 @@ fn media(headers: &HeaderMap) -> Result<Media, Failure> {
         _ => {
             let detail =
                 format!("answer with bytes, JSON or a problem, each with its Content-Type (this was {sent:?})");
-            Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail))
+            Err(Failure::new(ProblemCode::UnsupportedMediaType, detail))
         }
     }
 }
@@ -87,7 +87,7 @@ async fn pipe(app: &App, runner: &RunnerId, mut body: Body, outgoing: Outgoing) 
         let Ok(data) = frame.into_data() else { continue };
         let Some(rest) = left.checked_sub(data.len() as u64) else {
             let detail = "the answer is longer than it was asked to be";
-            break Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail);
+            break Failure::new(ProblemCode::BodyTooLarge, detail);
         };
         left = rest;
         if !matches!(tokio::time::timeout(STALLED, pieces.send(Ok(data))).await, Ok(Ok(()))) {
@@ -123,5 +123,5 @@ async fn next(
 }
 
 fn reader_left() -> Failure {
-    Failure::new(StatusCode::CONFLICT, "reader_left", "whoever asked for this reads no more: send nothing further")
+    Failure::new(ProblemCode::ReaderLeft, "whoever asked for this reads no more: send nothing further")
 }

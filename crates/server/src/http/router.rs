@@ -2,10 +2,11 @@
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, Uri};
+use axum::http::Uri;
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{any, delete, get, post};
+use berth_wire::ProblemCode;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -146,7 +147,7 @@ pub fn router(app: App) -> Router {
 
 async fn not_found(uri: Uri) -> Failure {
     let detail = format!("nothing at {}: see /docs for what there is", uri.path());
-    Failure::new(StatusCode::NOT_FOUND, "unknown_route", detail)
+    Failure::new(ProblemCode::UnknownRoute, detail)
 }
 
 /// A wrong method tells nobody what is there who may not look.
@@ -156,7 +157,7 @@ async fn wrong_method(State(app): State<App>, request: Request) -> Response {
     let asking = Asking::of(&parts);
     let failure = admit(&gate, &mut parts).await.err().unwrap_or_else(|| {
         let detail = "not with this method: the Allow header names those that work";
-        Failure::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", detail)
+        Failure::new(ProblemCode::WrongMethod, detail)
     });
     let mut response = refuse(failure, body, parts.version).await;
     asking.record_refusal(&gate.app, &response);

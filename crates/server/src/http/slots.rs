@@ -7,7 +7,7 @@ use berth_core::Command;
 use berth_core::view::SlotView;
 use berth_domain::SlotId;
 use berth_wire as wire;
-use berth_wire::{ForceReleaseRequest, SlotQuery};
+use berth_wire::{ForceReleaseRequest, ProblemCode, SlotQuery};
 use uuid::Uuid;
 
 use super::App;
@@ -47,7 +47,7 @@ pub(super) async fn list(State(app): State<App>, uri: OriginalUri, Query(query):
 pub(super) async fn show(State(app): State<App>, Named(id): Named<Uuid>) -> Result<Json<wire::Slot>, Failure> {
     let id = SlotId::new(id);
     app.see_fleet().await;
-    let view = app.views.slot(id).ok_or_else(|| Failure::unknown("slot", id))?;
+    let view = app.views.slot(id).ok_or_else(|| Failure::unknown(ProblemCode::UnknownSlot, id))?;
     Ok(Json(shown(&app, &view)))
 }
 

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::Response;
 use berth_core::PastAttempt;
 use berth_core::view::{SlotView, WorkloadView};
 use berth_domain::{Attempt, Generation, RunnerId, SlotId, SlotState, WorkloadId, WorkloadState};
 use berth_wire as wire;
+use berth_wire::ProblemCode;
 use berth_wire::WorkloadLogQuery;
 use futures_util::FutureExt;
 use uuid::Uuid;
@@ -113,7 +113,7 @@ fn choose(view: &WorkloadView, slot: Option<&SlotView>, wanted: Option<Attempt>)
         let kept: Vec<String> = view.attempts.iter().map(|past| past.attempt.to_string()).collect();
         let kept = if kept.is_empty() { "none".to_owned() } else { kept.join(", ") };
         let detail = format!("attempt {wanted} of workload {} has no log; attempts that are known: {kept}", view.id);
-        Failure::new(StatusCode::NOT_FOUND, "no_log", detail)
+        Failure::new(ProblemCode::NoLog, detail)
     })
 }
 

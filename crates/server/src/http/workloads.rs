@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use berth_core::{Answer, Command, Refusal, WaitReason};
 use berth_domain::{IdempotencyKey, WorkloadId, WorkloadState};
 use berth_wire as wire;
-use berth_wire::{CompleteRequest, HeartbeatRequest, Invalid, SubmitRequest, WaitQuery, WorkloadFilter};
+use berth_wire::{CompleteRequest, HeartbeatRequest, Invalid, ProblemCode, SubmitRequest, WaitQuery, WorkloadFilter};
 use uuid::Uuid;
 
 use super::App;
@@ -19,7 +19,7 @@ use crate::clock;
 use crate::present;
 use crate::trust::Caller;
 use crate::views::WorkloadRow;
-use crate::writer::Moment;
+use crate::writer::Committed;
 
 const KEY_HEADER: &str = "idempotency-key";
 
@@ -47,14 +47,14 @@ pub(super) async fn submit(
     let model = submission.model.clone();
     let command = Command::Submit { workload: WorkloadId::new(Uuid::now_v7()), submission, limits };
     // Where it was just published it is at hand.
-    let look = |Moment { views, .. }: Moment<'_>, answer: Result<Answer, Refusal>| {
+    let look = |Committed { views, .. }: Committed<'_>, answer: Result<Answer, Refusal>| {
         let Answer::Submitted { workload, repeated } = answer? else { return Ok(None) };
         Ok(Some((workload, repeated, views.workload(workload).map(|row| views.with_slot(row)))))
     };
-    let answer = app.writer.carry_out_and_read(command, look).await?.map_err(refuse_submission);
+    let answer = app.writer.execute_and_read(command, look).await?.map_err(refuse_submission);
     app.record_if_admin(&caller, "submit", &model, &answer);
     let Some((workload, repeated, mut seen)) = answer? else {
-        return Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "no workload came of it"));
+        return Err(Failure::new(ProblemCode::Internal, "no workload came of it"));
     };
     if let Some(deadline) = app.deadline(wait.wait) {
         // In a box: few wait, and all would carry along what waiting takes.
@@ -62,7 +62,7 @@ pub(super) async fn submit(
         let row = app.unless_revoked(&caller, waiting).await?;
         seen = row.map(|row| app.views.with_slot(row));
     }
-    let (row, slot) = seen.ok_or_else(|| Failure::unknown("workload", workload))?;
+    let (row, slot) = seen.ok_or_else(|| Failure::unknown(ProblemCode::UnknownWorkload, workload))?;
     let status = if repeated { StatusCode::OK } else { StatusCode::CREATED };
     let place = format!("/api/v1/workloads/{workload}");
     let workload = with_last_lines(&app, present::workload(&row.view, row.revision, slot.as_deref()));
@@ -74,7 +74,7 @@ fn refuse_submission(refusal: Refusal) -> Failure {
     match refusal {
         Refusal::UnknownModel(model) => {
             let detail = format!("no model {model} in the catalogue: add it with `berth models apply`");
-            Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "unknown_model", detail).field("model")
+            Failure::new(ProblemCode::UnknownModel, detail).unprocessable().field("model")
         }
         Refusal::Unplaceable { .. } => Failure::from(refusal).field("model"),
         other => other.into(),
@@ -124,7 +124,7 @@ impl App {
     /// A workload that this caller may know of. To others it is not there, so that nobody learns which ids exist.
     pub(super) fn visible_workload(&self, caller: &Caller, id: WorkloadId) -> Result<WorkloadRow, Failure> {
         let row = self.views.workload(id).filter(|row| caller.may_see(row.view.owner.as_ref()));
-        row.ok_or_else(|| Failure::unknown("workload", id))
+        row.ok_or_else(|| Failure::unknown(ProblemCode::UnknownWorkload, id))
     }
 }
 
@@ -205,7 +205,7 @@ pub(super) async fn show(
         (Some(deadline), None) => wait_until(&app, id, deadline, is_settled).await,
         (None, _) => app.views.workload(id),
     };
-    let row = row.ok_or_else(|| Failure::unknown("workload", id))?;
+    let row = row.ok_or_else(|| Failure::unknown(ProblemCode::UnknownWorkload, id))?;
     let mut workload = shown(&app, &row);
     if workload.position.is_some() {
         // The noted reason says that something is missing; what it is depends on who is there now.
@@ -286,7 +286,7 @@ async fn change(
     command: Command,
 ) -> Result<Json<wire::Workload>, Failure> {
     app.visible_workload(caller, workload)?;
-    app.carry_out(command).await?;
-    let row = app.views.workload(workload).ok_or_else(|| Failure::unknown("workload", workload))?;
+    app.execute(command).await?;
+    let row = app.views.workload(workload).ok_or_else(|| Failure::unknown(ProblemCode::UnknownWorkload, workload))?;
     Ok(Json(shown(app, &row)))
 }

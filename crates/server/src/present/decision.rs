@@ -10,7 +10,7 @@ use berth_wire as wire;
 use super::attempt::attempts;
 use super::lack::{is_whole, lack, least};
 use super::{memory, phase};
-use crate::views::history::Decided;
+use crate::views::history::RecordedDecision;
 
 /// The stable code of what a device said.
 #[must_use]
@@ -27,7 +27,7 @@ pub fn verdict_code(verdict: &Verdict) -> &'static str {
 
 /// A decision on record.
 #[must_use]
-pub fn decision(decided: &Decided) -> wire::Decision {
+pub fn decision(decided: &RecordedDecision) -> wire::Decision {
     wire::Decision {
         id: decided.id,
         time: wire::Time(decided.report.time),

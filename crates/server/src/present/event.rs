@@ -9,7 +9,7 @@ use berth_wire as wire;
 use super::event_fleet::{over, tell_device, tell_runner, tell_server};
 use super::event_kind::kind;
 use super::reason::{cause, failure, stop_reason, unknown_reason, wait_reason};
-use crate::views::stream::Happened;
+use crate::views::stream::PublishedEvent;
 use crate::views::subject::Subject;
 
 /// Whom an event is about, and what it says.
@@ -26,7 +26,7 @@ pub(super) struct Told {
 
 /// An event as those who follow hear of it.
 #[must_use]
-pub fn event(happened: &Happened) -> wire::StreamEvent {
+pub fn event(happened: &PublishedEvent) -> wire::StreamEvent {
     let (subject, kind) = (&happened.subject, kind(&happened.event));
     let told = tell(&happened.event, subject);
     wire::StreamEvent {
@@ -144,7 +144,7 @@ fn tell_slot(event: &Event, subject: &Subject) -> Option<Told> {
                 about(slot, format!("was seen to use {bytes} of {uuid}, above its claim, and is charged for it{over}"));
             Told { device: Some(uuid.clone()), ..told }
         }
-        Event::SlotRipened { slot } => about(slot, "has run long enough to be evicted".into()),
+        Event::SlotPassedMinRun { slot } => about(slot, "has run long enough to be evicted".into()),
         Event::PromiseKept { slot, .. } => about(slot, "has the memory that it was promised".into()),
         Event::PromiseWithdrawn { slot } => about(slot, "lost the promise of its memory".into()),
         Event::StrayFound { runner, slot, claims, .. } => {

@@ -150,9 +150,9 @@ pub(super) fn tell_device(event: &Event, subject: &Subject) -> Option<Told> {
         Event::DisputeEnded { runner, uuid } => {
             of(runner, uuid, format!("{uuid} of runner {runner} is disputed no more"))
         }
-        Event::DeviceAttached { runner, uuid, name, seat, .. } => {
+        Event::DeviceAttached { runner, uuid, name, attachment, .. } => {
             let over = subject.overcommitted.map(over).unwrap_or_default();
-            of(runner, uuid, format!("runner {runner} has {uuid} ({name}) with {}{over}", seat.capacity))
+            of(runner, uuid, format!("runner {runner} has {uuid} ({name}) with {}{over}", attachment.capacity))
         }
         Event::DeviceDetached { runner, uuid } => of(runner, uuid, format!("runner {runner} no longer lists {uuid}")),
         Event::DeviceHealthChanged { runner, uuid, health } => {

@@ -67,7 +67,7 @@ pub(super) const fn kind(event: &Event) -> &'static str {
         Event::SlotRefused { .. } => "slot_refused",
         Event::SlotCharged { .. } => "slot_charged",
         Event::SlotObserved { .. } => "slot_observed",
-        Event::SlotRipened { .. } => "slot_ripened",
+        Event::SlotPassedMinRun { .. } => "slot_ripened",
         Event::PromiseKept { .. } => "promise_kept",
         Event::PromiseWithdrawn { .. } => "promise_withdrawn",
         Event::StrayFound { .. } => "stray_found",

@@ -209,7 +209,7 @@ pub fn status(
         version: report.version.to_string(),
         host: report.host.into(),
         gpus,
-        links: last.aside.links.clone(),
+        links: last.telemetry.links.clone(),
         slots: report.slots.iter().map(|slot| reported_slot(slot, last)).collect(),
     }
 }
@@ -222,7 +222,7 @@ fn status_gpu(
 ) -> wire::StatusGpu {
     let disputed = view.disputed.contains(&gpu.uuid);
     let offer = offer.filter(|_| !disputed);
-    let (busy, telemetry) = last.aside.gpus.get(&gpu.uuid).cloned().unwrap_or_default();
+    let (busy, telemetry) = last.telemetry.gpus.get(&gpu.uuid).cloned().unwrap_or_default();
     wire::StatusGpu {
         uuid: gpu.uuid.clone(),
         index: gpu.index,
@@ -242,7 +242,7 @@ fn status_gpu(
 
 /// A slot as its agent said it: the same words go out as came in.
 fn reported_slot(slot: &SlotReport, last: &LastReport) -> wire::ReportedSlot {
-    wire::ReportedSlot { pid: last.aside.pids.get(&slot.id).copied(), ..wire::ReportedSlot::from(slot.clone()) }
+    wire::ReportedSlot { pid: last.telemetry.pids.get(&slot.id).copied(), ..wire::ReportedSlot::from(slot.clone()) }
 }
 
 fn runtime_kinds(

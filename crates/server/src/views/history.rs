@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 
 /// One decision.
 #[derive(Debug)]
-pub struct Decided {
+pub struct RecordedDecision {
     /// Counted since the server started.
     pub id: DecisionId,
     /// The revision after it.
@@ -33,8 +33,8 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    fn matches(&self, decided: &Decided) -> bool {
-        let Decided { id, report, .. } = decided;
+    fn matches(&self, decided: &RecordedDecision) -> bool {
+        let RecordedDecision { id, report, .. } = decided;
         self.workload.is_none_or(|workload| report.workload == Some(workload))
             && self.model.as_ref().is_none_or(|model| report.model == *model)
             && self.runner.as_ref().is_none_or(|runner| report.runner.as_ref() == Some(runner))
@@ -46,7 +46,7 @@ impl Wanted {
 #[derive(Debug)]
 pub struct History {
     kept: usize,
-    entries: RwLock<(u64, VecDeque<Arc<Decided>>)>,
+    entries: RwLock<(u64, VecDeque<Arc<RecordedDecision>>)>,
 }
 
 impl History {
@@ -54,10 +54,10 @@ impl History {
         Self { kept: kept.max(1), entries: RwLock::new((0, VecDeque::new())) }
     }
 
-    pub(super) fn push(&self, report: Report, revision: Revision, duration: Duration) -> Arc<Decided> {
+    pub(super) fn push(&self, report: Report, revision: Revision, duration: Duration) -> Arc<RecordedDecision> {
         let mut entries = self.entries.write();
         entries.0 += 1;
-        let decided = Arc::new(Decided { id: DecisionId::new(entries.0), revision, duration, report });
+        let decided = Arc::new(RecordedDecision { id: DecisionId::new(entries.0), revision, duration, report });
         if entries.1.len() == self.kept {
             entries.1.pop_front();
         }
@@ -67,17 +67,17 @@ impl History {
 
     /// Those that are wanted, oldest first.
     #[must_use]
-    pub fn list(&self, wanted: &Wanted) -> Vec<Arc<Decided>> {
+    pub fn list(&self, wanted: &Wanted) -> Vec<Arc<RecordedDecision>> {
         // A copy of the pointers, so that the writer need not wait for a filter.
-        let all: Vec<Arc<Decided>> = self.entries.read().1.iter().cloned().collect();
+        let all: Vec<Arc<RecordedDecision>> = self.entries.read().1.iter().cloned().collect();
         let matching = all.into_iter().filter(|decided| wanted.matches(decided));
         matching.take(wanted.limit.unwrap_or(usize::MAX)).collect()
     }
 
     /// The last decision about a workload.
     #[must_use]
-    pub fn last_of(&self, workload: WorkloadId) -> Option<Arc<Decided>> {
-        let all: Vec<Arc<Decided>> = self.entries.read().1.iter().cloned().collect();
+    pub fn last_of(&self, workload: WorkloadId) -> Option<Arc<RecordedDecision>> {
+        let all: Vec<Arc<RecordedDecision>> = self.entries.read().1.iter().cloned().collect();
         all.into_iter().rev().find(|decided| decided.report.workload == Some(workload))
     }
 }

@@ -154,7 +154,7 @@ impl Metrics {
         }
     }
 
-    pub(super) fn audited(&self, sound: bool) {
+    pub(super) fn note_ledger_check(&self, sound: bool) {
         self.ledgers_sound.set(u64::from(sound));
     }
 

@@ -60,13 +60,13 @@ pub struct LastReport {
     pub received: Timestamp,
     /// What it said.
     pub report: Arc<RunnerReport>,
-    /// What it said beside that.
-    pub aside: Arc<Aside>,
+    /// The readings that came with it.
+    pub telemetry: Arc<Telemetry>,
 }
 
-/// What agents say that is shown, and of no consequence.
+/// Readings that an agent reports and the server only shows: no decision depends on them.
 #[derive(Clone, Debug, Default)]
-pub struct Aside {
+pub struct Telemetry {
     /// How busy each GPU was, in percent, and how it was doing.
     pub gpus: BTreeMap<DeviceUuid, (Option<u32>, wire::GpuTelemetry)>,
     /// How GPUs are joined.
@@ -112,7 +112,7 @@ pub struct Views {
     has_gone_back: AtomicBool,
     went_back: Mutex<Option<HistoryPoint>>,
     violation: Mutex<Option<String>>,
-    scribe: crate::scribe::Scribe,
+    decision_log: crate::decision_log::DecisionLog,
 }
 
 impl std::fmt::Debug for Views {
@@ -122,9 +122,9 @@ impl std::fmt::Debug for Views {
 }
 
 impl Views {
-    /// Nothing yet. Decisions and events are written down by `scribe`.
+    /// Nothing yet. Decisions and events are written down by `decision_log`.
     #[must_use]
-    pub fn new(decisions_kept: usize, events_kept: usize, scribe: crate::scribe::Scribe) -> Self {
+    pub fn new(decisions_kept: usize, events_kept: usize, decision_log: crate::decision_log::DecisionLog) -> Self {
         Self {
             workloads: Map::default(),
             slots: Map::default(),
@@ -151,7 +151,7 @@ impl Views {
             has_gone_back: AtomicBool::new(false),
             went_back: Mutex::new(None),
             violation: Mutex::new(None),
-            scribe,
+            decision_log,
         }
     }
 
@@ -224,11 +224,11 @@ impl Views {
     }
 
     /// Notes what a check of all ledgers found.
-    pub fn audited(&self, violation: Option<berth_core::invariants::Violation>) {
+    pub fn note_ledger_check(&self, violation: Option<berth_core::invariants::Violation>) {
         if let Some(violation) = &violation {
             tracing::error!(%violation, "a ledger is not the fold of its claims");
         }
-        self.metrics.audited(violation.is_none());
+        self.metrics.note_ledger_check(violation.is_none());
         *self.violation.lock() = violation.map(|violation| violation.to_string());
     }
 

@@ -8,9 +8,9 @@ use berth_core::view::{SlotView, WorkloadView};
 use berth_core::{FleetChanges, SlotRef, State, WorkChanges};
 use berth_domain::{Revision, RunnerId, WorkloadId};
 
-use super::history::Decided;
+use super::history::RecordedDecision;
 use super::past::Whereabouts;
-use super::stream::Happened;
+use super::stream::PublishedEvent;
 use super::subject::{BatchNames, Subject};
 use super::{Map, Views, WorkloadRow};
 use crate::engine::Outcome;
@@ -35,11 +35,11 @@ impl Views {
         }
         self.set_went_back(state.went_back());
         self.revision.store(revision.get(), Ordering::Release);
-        let story = self.scribe.pick(&decisions, &events, &passing);
+        let log_batch = self.decision_log.prepare(&decisions, &events, &passing);
         self.stream.push(events, revision);
         changed.iter().for_each(|workload| self.workload_waiters.wake(workload));
         called.iter().for_each(|runner| self.runner_waiters.wake(runner));
-        self.scribe.write_down(story);
+        self.decision_log.write(log_batch);
     }
 
     /// Publishes what changed about runners, devices, hosts and models since this was last done. It is done when
@@ -121,7 +121,7 @@ impl Views {
                 self.metrics.decided(&report.outcome, *duration);
                 decisions.push(self.history.push(report, outcome.revision, *duration));
             }
-            passing.extend(outcome.passing.into_iter().map(|event| Happened {
+            passing.extend(outcome.passing.into_iter().map(|event| PublishedEvent {
                 revision: outcome.revision,
                 at: outcome.at,
                 event,
@@ -131,7 +131,7 @@ impl Views {
             events.extend(outcome.kept.into_iter().zip(first + 1..).map(|(event, revision)| {
                 self.metrics.happened(&event);
                 let subject = self.subject(&event, names, state);
-                Happened { revision: Revision::new(revision), at: outcome.at, event, subject }
+                PublishedEvent { revision: Revision::new(revision), at: outcome.at, event, subject }
             }));
         }
         Noted { decisions, events, passing }
@@ -140,10 +140,10 @@ impl Views {
 
 /// What a batch came to, for those who read of it.
 struct Noted {
-    decisions: Vec<Arc<Decided>>,
-    events: Vec<Happened>,
+    decisions: Vec<Arc<RecordedDecision>>,
+    events: Vec<PublishedEvent>,
     /// What no journal keeps and an operator should hear of all the same.
-    passing: Vec<Happened>,
+    passing: Vec<PublishedEvent>,
 }
 
 fn put<K: Eq + std::hash::Hash, V>(map: &Map<K, Arc<V>>, changes: Vec<(K, Option<Arc<V>>)>) {

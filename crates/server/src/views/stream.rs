@@ -9,9 +9,9 @@ use tokio::sync::watch;
 
 use super::subject::Subject;
 
-/// One event that is durable.
+/// A durable event as it is published: with its revision, its time and the names behind its ids.
 #[derive(Clone, Debug)]
-pub struct Happened {
+pub struct PublishedEvent {
     /// Its number.
     pub revision: Revision,
     /// When.
@@ -26,7 +26,7 @@ pub struct Happened {
 #[derive(Debug)]
 pub struct Stream {
     kept: usize,
-    ring: RwLock<VecDeque<Happened>>,
+    ring: RwLock<VecDeque<PublishedEvent>>,
     latest: watch::Sender<Revision>,
 }
 
@@ -34,7 +34,7 @@ pub struct Stream {
 #[derive(Debug)]
 pub enum Next {
     /// These, in order; none if nothing happened since.
-    Events(Vec<Happened>),
+    Events(Vec<PublishedEvent>),
     /// Some of it is no longer kept: read the listings again and follow from this revision.
     Gap(Revision),
 }
@@ -44,7 +44,7 @@ impl Stream {
         Self { kept: kept.max(1), ring: RwLock::new(VecDeque::new()), latest: watch::Sender::new(Revision::default()) }
     }
 
-    pub(super) fn push(&self, events: Vec<Happened>, revision: Revision) {
+    pub(super) fn push(&self, events: Vec<PublishedEvent>, revision: Revision) {
         if !events.is_empty() {
             let mut ring = self.ring.write();
             ring.extend(events);

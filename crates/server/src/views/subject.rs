@@ -83,7 +83,7 @@ fn ids(event: &Event) -> Ids<'_> {
         | Event::SlotRestarted { slot: id, .. }
         | Event::SlotReleased { slot: id, .. }
         | Event::SlotRefused { slot: id, .. }
-        | Event::SlotRipened { slot: id }
+        | Event::SlotPassedMinRun { slot: id }
         | Event::PromiseKept { slot: id, .. }
         | Event::PromiseWithdrawn { slot: id } => slot(id),
         Event::SlotCharged { slot: id, uuid, .. } => Ids { device: Some(uuid), ..slot(id) },

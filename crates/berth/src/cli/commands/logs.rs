@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 
 use berth_client::{ClientError, TextStream, routes};
 use berth_domain::{Attempt, Bytes, RunnerId, SlotId, WorkloadId};
-use berth_wire::{LogQuery, TimeSpan, WaitQuery, WorkloadLogQuery, WorkloadState};
+use berth_wire::{LogQuery, ProblemCode, TimeSpan, WaitQuery, WorkloadLogQuery, WorkloadState};
 use clap::Args;
 
 use super::super::failure::{Ended, Failure};
@@ -81,8 +81,8 @@ impl Logs {
             attempt: self.attempt.map(Attempt::new),
         };
         match session.client.workload_logs(workload, &query).await {
-            Err(error) if error.is_code("unknown_workload") => match self.of_slot(session).await {
-                Err(error) if error.is_code("unknown_slot") => Err(self.neither(error)),
+            Err(error) if error.is_code(ProblemCode::UnknownWorkload) => match self.of_slot(session).await {
+                Err(error) if error.is_code(ProblemCode::UnknownSlot) => Err(self.neither(error)),
                 opened => Ok(opened?),
             },
             opened => Ok(opened?),
@@ -103,7 +103,7 @@ impl Logs {
             let workload = match session.client.ask(&routes::workload(id, wait)).await {
                 Ok(answer) => answer.body,
                 // It is the id of a slot.
-                Err(error) if error.is_code("unknown_workload") => return Ok(()),
+                Err(error) if error.is_code(ProblemCode::UnknownWorkload) => return Ok(()),
                 Err(error) => return Err(error.into()),
             };
             if workload.state != WorkloadState::Queued {

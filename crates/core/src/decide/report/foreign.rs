@@ -17,8 +17,8 @@ pub(super) fn weigh(state: &State, key: RunnerKey, report: &RunnerReport) -> Vec
     let mut events = Vec::new();
     for (uuid, entries) in by_device(report) {
         let Some((_, device)) = state.devices.find(uuid) else { continue };
-        let Some(seat) = device.seat_on(key) else { continue };
-        if matches!(seat.health, GpuHealth::Stale | GpuHealth::Lost) {
+        let Some(attachment) = device.attachment_on(key) else { continue };
+        if matches!(attachment.health, GpuHealth::Stale | GpuHealth::Lost) {
             continue;
         }
         let used = entries.iter().map(|gpu| gpu.memory_used).max().unwrap_or_default();

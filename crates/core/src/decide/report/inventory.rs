@@ -6,7 +6,7 @@ use berth_domain::{Bytes, DeviceUuid, FailureReason, GpuHealth, GpuReport, Runne
 
 use super::by_device;
 use crate::decide::retire::give_up;
-use crate::event::{Event, Seat};
+use crate::event::{Attachment, Event};
 use crate::reason::Cause;
 use crate::sabotage::{self, Mutation};
 use crate::state::{Device, Runner, State, badness};
@@ -74,29 +74,31 @@ fn attach(
     let was = known_capacity(known, key, runner, first).filter(|was| is_silent && smallest < *was);
     let capacity = was.unwrap_or_else(|| smallest.saturating_sub(state.settings.device_reserve));
     let counted = if sabotage::is(Mutation::CountReplicas) { u64::from(replicas) } else { 1 };
-    let seat = Seat {
+    let attachment = Attachment {
         index: entries.iter().map(|gpu| gpu.index).min().unwrap_or(first.index),
         capacity: Bytes::new(capacity.get().saturating_mul(counted)),
         replicas,
         sizes_differ: entries.iter().map(usable).any(|size| size != smallest),
     };
-    let same = known
-        .is_some_and(|device| device.name == first.name && device.seat_on(key).is_some_and(|row| row.seat == seat));
+    let same = known.is_some_and(|device| {
+        device.name == first.name && device.attachment_on(key).is_some_and(|row| row.attachment == attachment)
+    });
     if !same {
         events.push(Event::DeviceAttached {
             runner: runner.id.clone(),
             uuid: first.uuid.clone(),
             name: first.name.clone(),
             parent: first.parent.clone(),
-            seat,
+            attachment,
         });
     }
 }
 
 /// How large a GPU of a runner was when it was last seen well.
 fn known_capacity(known: Option<&Device>, key: RunnerKey, runner: &Runner, gpu: &GpuReport) -> Option<Bytes> {
-    let seat = known.and_then(|device| device.seat_on(key)).map(|row| row.seat.capacity);
-    seat.or_else(|| runner.missing.iter().find(|missing| missing.uuid == gpu.uuid).map(|missing| missing.capacity))
+    let attachment = known.and_then(|device| device.attachment_on(key)).map(|row| row.attachment.capacity);
+    attachment
+        .or_else(|| runner.missing.iter().find(|missing| missing.uuid == gpu.uuid).map(|missing| missing.capacity))
 }
 
 fn worst_health(entries: &[&GpuReport]) -> GpuHealth {
@@ -114,7 +116,7 @@ fn change_health(
     now: Timestamp,
     events: &mut Vec<Event>,
 ) {
-    let said = known.and_then(|device| device.seat_on(key)).map_or(GpuHealth::Ok, |row| row.health);
+    let said = known.and_then(|device| device.attachment_on(key)).map_or(GpuHealth::Ok, |row| row.health);
     if said == health {
         return;
     }

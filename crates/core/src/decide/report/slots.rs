@@ -302,7 +302,8 @@ fn stray_claims(state: &State, key: RunnerKey, said: &SlotReport) -> Vec<PlacedC
     let mut claims: Vec<PlacedClaim> = Vec::new();
     let believed = said.claims.iter().map(|claim| (&claim.uuid, claim.bytes));
     let seen = said.memory.iter().map(|memory| (&memory.uuid, memory.used));
-    let here = |uuid: &DeviceUuid| state.devices.find(uuid).is_some_and(|(_, device)| device.seat_on(key).is_some());
+    let here =
+        |uuid: &DeviceUuid| state.devices.find(uuid).is_some_and(|(_, device)| device.attachment_on(key).is_some());
     for (uuid, bytes) in believed.chain(seen).filter(|(uuid, bytes)| here(uuid) && *bytes > Bytes::ZERO) {
         match claims.iter_mut().find(|claim| claim.uuid == *uuid) {
             Some(claim) => claim.bytes = claim.bytes.max(bytes),

@@ -1,8 +1,8 @@
-//! Writes down what was decided and what happened, off the writer's thread.
+//! The log of decisions and events, written by a thread of its own.
 //!
-//! One line for each decision that gives work a slot at `info`, its device rows at `debug`; one line for each event, as
-//! loud as [`severity`] says. At `debug`, the lines with a workload's id are its story in order. If the log cannot keep
-//! up, lines are dropped and counted: a slow disk for logs must not slow a decision.
+//! The log has one line for each decision that gives work a slot at `info`, its device rows at `debug`; one line for each event, as
+//! loud as [`severity`] says. At `debug`, the lines with a workload's id are its whole history in order. If the
+//! disk cannot keep up, lines are dropped and counted: a slow disk for logs must not slow a decision.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,24 +17,24 @@ use tracing::Level;
 use crate::logging;
 use crate::present;
 use crate::severity;
-use crate::views::history::Decided;
-use crate::views::stream::Happened;
+use crate::views::history::RecordedDecision;
+use crate::views::stream::PublishedEvent;
 
-/// How many stories may wait to be written down.
-const LINE: usize = 4096;
-/// Whoever comes within this after the first is written down with it: waking a thread costs more than a line does.
-const GATHER: Duration = Duration::from_millis(10);
+/// How many batches may wait for the thread that writes them.
+const CHANNEL_CAPACITY: usize = 4096;
+/// How long the thread waits for more batches after the first: waking it costs more than writing a line does.
+const GATHER_TIME: Duration = Duration::from_millis(10);
 
-/// What is written down of one batch, in order of revisions.
+/// The lines of one batch, in order of revisions.
 #[derive(Debug, Default)]
-pub struct Story {
-    decisions: Vec<Verdict>,
-    events: Vec<Happened>,
+pub struct LogBatch {
+    decisions: Vec<DecisionLine>,
+    events: Vec<PublishedEvent>,
 }
 
-/// What is written down of a decision: its line, and the whole of it where the rows are wanted too.
+/// The line of one decision, with the whole decision where the device rows are logged too.
 #[derive(Debug)]
-struct Verdict {
+struct DecisionLine {
     id: DecisionId,
     level: Level,
     workload: Option<WorkloadId>,
@@ -46,37 +46,43 @@ struct Verdict {
     examined: u32,
     revision: Revision,
     duration: Duration,
-    rows: Option<Arc<Decided>>,
+    rows: Option<Arc<RecordedDecision>>,
 }
 
-/// The way to the one who writes.
+/// Sends batches of lines to the thread that writes them.
 #[derive(Clone, Debug)]
-pub struct Scribe {
-    line: SyncSender<Option<Story>>,
+pub struct DecisionLog {
+    channel: SyncSender<Option<LogBatch>>,
     dropped: Arc<AtomicU64>,
 }
 
-impl Scribe {
-    /// Starts writing. It ends after [`Scribe::finish`], when all before it is written.
+impl DecisionLog {
+    /// Starts the thread. It ends after [`DecisionLog::stop`], once it has written what was sent before.
     pub fn start() -> std::io::Result<(Self, JoinHandle<()>)> {
-        let (line, stories) = sync_channel(LINE);
+        let (channel, batches) = sync_channel(CHANNEL_CAPACITY);
         let dropped = Arc::new(AtomicU64::new(0));
         let missed = dropped.clone();
-        let thread = std::thread::Builder::new().name("scribe".into()).spawn(move || write(&stories, &missed))?;
-        Ok((Self { line, dropped }, thread))
+        let thread =
+            std::thread::Builder::new().name("decision-log".into()).spawn(move || write_batches(&batches, &missed))?;
+        Ok((Self { channel, dropped }, thread))
     }
 
-    /// What of a batch somebody reads. The rest is left alone: words cost more than asking for them.
+    /// Prepares the lines of a batch that the log filter lets through. Nothing is formatted for the others.
     #[must_use]
-    pub fn pick(&self, decisions: &[Arc<Decided>], events: &[Happened], passing: &[Happened]) -> Story {
+    pub fn prepare(
+        &self,
+        decisions: &[Arc<RecordedDecision>],
+        events: &[PublishedEvent],
+        passing: &[PublishedEvent],
+    ) -> LogBatch {
         let threshold = Threshold::of_events();
         let told = events.iter().chain(passing).filter(|happened| threshold.allows(severity::of_event(happened)));
         let lines = Threshold::of_decisions();
         let rows = lines.allows(Level::DEBUG);
-        let verdict = |decided: &Arc<Decided>| {
+        let line = |decided: &Arc<RecordedDecision>| {
             let report = &decided.report;
             let level = severity::of_decision(report.kind, report.workload.is_some(), report.outcome);
-            lines.allows(level).then(|| Verdict {
+            lines.allows(level).then(|| DecisionLine {
                 id: decided.id,
                 level,
                 workload: report.workload,
@@ -91,32 +97,32 @@ impl Scribe {
                 rows: rows.then(|| decided.clone()),
             })
         };
-        Story { decisions: decisions.iter().filter_map(verdict).collect(), events: told.cloned().collect() }
+        LogBatch { decisions: decisions.iter().filter_map(line).collect(), events: told.cloned().collect() }
     }
 
-    /// Hands over what should be written down.
-    pub fn write_down(&self, story: Story) {
-        let lines = (story.decisions.len() + story.events.len()) as u64;
-        if lines > 0 && self.line.try_send(Some(story)).is_err() {
+    /// Hands a batch of lines to the thread. If the channel is full, they are dropped and counted.
+    pub fn write(&self, batch: LogBatch) {
+        let lines = (batch.decisions.len() + batch.events.len()) as u64;
+        if lines > 0 && self.channel.try_send(Some(batch)).is_err() {
             self.dropped.fetch_add(lines, Ordering::Relaxed);
         }
     }
 
-    /// Nothing comes after this.
-    pub fn finish(&self) {
-        drop(self.line.send(None));
+    /// Ends the thread once it has written what was sent before.
+    pub fn stop(&self) {
+        drop(self.channel.send(None));
     }
 }
 
-fn write(stories: &Receiver<Option<Story>>, dropped: &AtomicU64) {
+fn write_batches(batches: &Receiver<Option<LogBatch>>, dropped: &AtomicU64) {
     logging::hold();
-    while let Ok(first) = stories.recv() {
+    while let Ok(first) = batches.recv() {
         if first.is_some() {
-            std::thread::sleep(GATHER);
+            std::thread::sleep(GATHER_TIME);
         }
-        for story in std::iter::once(first).chain(stories.try_iter()) {
-            let Some(story) = story else { return logging::flush() };
-            tell(&story);
+        for batch in std::iter::once(first).chain(batches.try_iter()) {
+            let Some(batch) = batch else { return logging::flush() };
+            write_batch(&batch);
         }
         let missed = dropped.swap(0, Ordering::Relaxed);
         if missed > 0 {
@@ -126,21 +132,21 @@ fn write(stories: &Receiver<Option<Story>>, dropped: &AtomicU64) {
     }
 }
 
-fn tell(story: &Story) {
+fn write_batch(batch: &LogBatch) {
     // A decision comes before what it made happen.
-    let mut decisions = story.decisions.iter().peekable();
-    for happened in &story.events {
-        while let Some(verdict) = decisions.next_if(|verdict| verdict.revision <= happened.revision) {
-            write_decision(verdict);
+    let mut decisions = batch.decisions.iter().peekable();
+    for happened in &batch.events {
+        while let Some(line) = decisions.next_if(|line| line.revision <= happened.revision) {
+            write_decision(line);
         }
         write_event(happened);
     }
     decisions.for_each(write_decision);
 }
 
-fn write_decision(verdict: &Verdict) {
-    let workload = verdict.workload.map(tracing::field::display);
-    let id = verdict.id.get();
+fn write_decision(line: &DecisionLine) {
+    let workload = line.workload.map(tracing::field::display);
+    let id = line.id.get();
     macro_rules! line {
         ($level:expr) => {
             tracing::event!(
@@ -148,28 +154,28 @@ fn write_decision(verdict: &Verdict) {
                 $level,
                 decision = id,
                 workload,
-                model = %verdict.model,
-                outcome = verdict.outcome.as_str(),
-                code = verdict.outcome.code(),
-                runner = verdict.runner.as_ref().map(tracing::field::display),
-                slot = verdict.slot.map(tracing::field::display),
-                evicts = Some(verdict.evicts).filter(|evicts| *evicts > 0),
-                examined = verdict.examined,
-                revision = verdict.revision.get(),
-                us = u64::try_from(verdict.duration.as_micros()).unwrap_or(u64::MAX),
+                model = %line.model,
+                outcome = line.outcome.as_str(),
+                code = line.outcome.code(),
+                runner = line.runner.as_ref().map(tracing::field::display),
+                slot = line.slot.map(tracing::field::display),
+                evicts = Some(line.evicts).filter(|evicts| *evicts > 0),
+                examined = line.examined,
+                revision = line.revision.get(),
+                us = u64::try_from(line.duration.as_micros()).unwrap_or(u64::MAX),
             )
         };
     }
-    match verdict.level {
+    match line.level {
         Level::ERROR | Level::WARN => line!(Level::WARN),
         Level::INFO => line!(Level::INFO),
         _ => line!(Level::DEBUG),
     }
-    for row in verdict.rows.iter().flat_map(|decided| &decided.report.devices) {
+    for row in line.rows.iter().flat_map(|decided| &decided.report.devices) {
         let before = row.before;
         tracing::debug!(
             target: "berth::decision",
-            decision = verdict.id.get(),
+            decision = line.id.get(),
             workload,
             device = %row.uuid,
             runner = %row.runner,
@@ -186,7 +192,7 @@ fn write_decision(verdict: &Verdict) {
     }
 }
 
-fn write_event(happened: &Happened) {
+fn write_event(happened: &PublishedEvent) {
     let told = present::event(happened);
     macro_rules! line {
         ($level:expr) => {

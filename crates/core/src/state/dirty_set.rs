@@ -1,6 +1,6 @@
-//! What a change may have made possible. Applying an event notes it here; settling works it off.
+//! The dirty set: what a change may have made possible. Applying an event adds to it; settling works it off.
 //!
-//! The agenda is empty between commands and is no part of the state's meaning: noting everything again changes
+//! The dirty set is empty between commands and is no part of the state's meaning: noting everything again changes
 //! nothing, because whatever could be done was done.
 
 use std::collections::BTreeSet;
@@ -10,9 +10,9 @@ use crate::table::{DeviceKey, ModelKey, RunnerKey, SlotKey};
 /// Changes to reservations that one review makes, at most.
 const CHANGES_PER_REVIEW: u32 = 32;
 
-/// Notes for settling.
+/// The rows that settling has to look at.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Agenda {
+pub(crate) struct DirtySet {
     /// Devices that have more to give than before.
     pub(crate) devices: BTreeSet<DeviceKey>,
     /// Runners whose host has more to give than before.
@@ -30,7 +30,7 @@ pub(crate) struct Agenda {
     pub(crate) reservations: u32,
 }
 
-impl Agenda {
+impl DirtySet {
     /// Has reservations looked at.
     pub(crate) fn review_reservations(&mut self) {
         self.reservations = CHANGES_PER_REVIEW;
