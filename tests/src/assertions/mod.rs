@@ -236,7 +236,7 @@ fn check_settled(done: &Step, state: &State) -> AssertionResult {
     let mut again = state.clone();
     let tick = step(&mut again, &Command::Tick, done.at);
     ensure!("settled", tick.events.is_empty(), "a tick right after still finds {:?}", tick.events);
-    // Nothing was overlooked either: with everything on the agenda again there is still nothing to do.
+    // Nothing was overlooked either: with everything in the dirty set again there is still nothing to do.
     let mut again = state.clone();
     again.note_everything();
     let tick = step(&mut again, &Command::Tick, done.at);
