@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use berth_core::{Answer, Command, Event, Settings, State, Step, step};
 use berth_domain::{
-    Attempt, BootId, Bytes, ClusterId, DesiredSlot, DeviceUuid, EpochTag, GpuHealth, GpuName, GpuReport, HostReport,
-    Incarnation, MachineId, Millicores, ModelName, ModelSpec, PoolName, ReasonText, ReportedMemory, ReportedState,
-    RunnerId, RunnerReport, RuntimeKind, RuntimeName, Sequence, SlotId, SlotReport, Span, Submission, Timestamp,
-    WorkloadId,
+    Attempt, BootId, Bytes, ClusterId, DeviceUuid, EpochTag, GpuHealth, GpuName, GpuReport, HostReport, MachineId,
+    Millicores, ModelName, ModelSpec, PoolName, ReasonText, ReportedMemory, ReportedState, RunnerId, RunnerReport,
+    RuntimeKind, RuntimeName, Sequence, SlotId, SlotReport, Span, Submission, Timestamp, WorkloadId,
 };
+use berth_sim::SimulatedAgent;
 use uuid::Uuid;
 
 use crate::catalogue::{self, FILLING, GPUS, POOLS, RUNTIME, known};
@@ -79,14 +79,6 @@ impl Dice {
     }
 }
 
-/// An agent: its machine as it registered, and how often it reported since.
-#[derive(Clone, Debug)]
-struct Agent {
-    registration: RunnerReport,
-    incarnation: Incarnation,
-    sequence: Sequence,
-}
-
 /// What the world remembers of a slot.
 #[derive(Clone, Copy, Debug)]
 struct Berth {
@@ -100,7 +92,7 @@ pub struct World {
     /// The core.
     pub state: State,
     now: Timestamp,
-    agents: Vec<Agent>,
+    agents: Vec<SimulatedAgent>,
     by_id: HashMap<RunnerId, usize>,
     slots: HashMap<SlotId, Berth>,
     /// Agents that have something to do.
@@ -150,7 +142,9 @@ impl World {
             Ok(Answer::Reported { incarnation }) => incarnation,
             answer => unreachable!("a registration was answered with {answer:?}"),
         };
-        self.agents.push(Agent { registration, incarnation, sequence: Sequence::new(1) });
+        let mut agent = SimulatedAgent::new(registration);
+        agent.facts.incarnation = Some(incarnation);
+        self.agents.push(agent);
     }
 
     /// Adds models to the catalogue.
@@ -234,21 +228,20 @@ impl World {
     /// A poll of an agent.
     #[must_use]
     pub fn poll(&self, agent: usize) -> Command {
-        let Agent { registration, incarnation, .. } = &self.agents[agent];
-        Command::Poll { runner: registration.runner.clone(), incarnation: *incarnation, obeyed: None }
+        let facts = &self.agents[agent].facts;
+        let incarnation = facts.incarnation.unwrap_or_else(|| unreachable!("{} registered", facts.runner));
+        Command::Poll { runner: facts.runner.clone(), incarnation, obeyed: None }
     }
 
     /// The next report of an agent that did all it was asked: what should run is ready, what should stop is gone.
     pub fn report(&mut self, agent: usize) -> Command {
-        let Agent { registration, incarnation, sequence } = &mut self.agents[agent];
-        *sequence = sequence.next();
-        let mut report = RunnerReport { incarnation: Some(*incarnation), sequence: *sequence, ..registration.clone() };
-        report.slots = self.state.desired(&registration.runner).iter().map(slot_report).collect();
-        for gpu in &mut report.gpus {
-            let of_gpu = |memory: &&ReportedMemory| memory.uuid == gpu.uuid;
-            let used = report.slots.iter().flat_map(|slot| &slot.memory).filter(of_gpu).map(|memory| memory.used.get());
-            gpu.memory_used = Bytes::new(used.sum());
+        let agent = &mut self.agents[agent];
+        for slot in self.state.desired(&agent.facts.runner) {
+            agent.follow(&slot);
         }
+        let report = agent.report(|uuid| agent.uses(uuid));
+        agent.sent_report(self.now);
+        agent.forget_acknowledged();
         Command::Report(Box::new(report))
     }
 
@@ -264,7 +257,7 @@ impl World {
     /// The share of all GPU memory that is claimed, in percent.
     #[must_use]
     pub fn fill(&self) -> f64 {
-        let gpus: usize = self.agents.iter().map(|agent| agent.registration.gpus.len()).sum();
+        let gpus: usize = self.agents.iter().map(|agent| agent.gpus.len()).sum();
         100.0 * (self.claimed as f64) / (gpus.max(1) as f64 * GPU_MEMORY.get() as f64)
     }
 
@@ -411,21 +404,4 @@ pub fn largest_report(number: usize, slots: usize) -> Command {
     });
     report.slots = strays.collect();
     Command::Report(Box::new(report))
-}
-
-fn slot_report(desired: &DesiredSlot) -> SlotReport {
-    let run = desired.should_run();
-    let memory = desired.gpus.iter().filter(|_| run);
-    SlotReport {
-        id: desired.id,
-        generation: desired.generation,
-        model: desired.run_spec().map(|spec| spec.model.clone()),
-        state: if run { ReportedState::Ready } else { ReportedState::STOPPED },
-        exit: None,
-        endpoint: None,
-        claims: Vec::new(),
-        memory: memory
-            .map(|gpu| ReportedMemory { uuid: gpu.uuid.clone(), used: gpu.memory_bytes, peak: gpu.memory_bytes })
-            .collect(),
-    }
 }

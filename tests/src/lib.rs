@@ -1,16 +1,27 @@
-//! What the tests of the core have in common: small worlds, simulated agents, a slow reference model, and checks.
+//! What the tests have in common.
+//!
+//! The core is tested by random histories. A [`transition`] changes the [`system_under_test`] (the core with simulated
+//! agents around it); after each command the [`assertions`] compare it with the slow [`reference`] model.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`world`] | random machines, runners and models that a history begins with |
+//! | [`transition`] | one step of a history: time, gateways, agents, operators |
+//! | [`hostile_command`] | commands that no correct client sends |
+//! | [`system_under_test`] | the core, its simulated agents, the journal, and the assertions |
+//! | [`assertions`] | what must be true after each command |
+//! | [`reference`] | slots, workloads, ledgers and placement, computed without any index |
+//! | [`service`] | the real server over HTTP, with agents that a test plays |
+//! | [`fleet`] | the real server and real agents with real processes, over a scripted driver |
 
-pub mod acts;
 pub mod agent;
-pub mod brute;
-pub mod checks;
-mod compare;
-mod deeds;
+mod agent_transition;
+pub mod assertions;
 pub mod fleet;
-pub mod hostile;
-mod judge;
+pub mod hostile_command;
 pub mod names;
 pub mod reference;
-pub mod run;
 pub mod service;
+pub mod system_under_test;
+pub mod transition;
 pub mod world;

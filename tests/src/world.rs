@@ -17,7 +17,7 @@ const MOST_DEVICES: usize = 8;
 /// One GPU as it really is.
 #[derive(Clone, Debug)]
 pub struct Gpu {
-    /// Which.
+    /// Its identity.
     pub uuid: DeviceUuid,
     /// What the driver calls it.
     pub name: GpuName,
@@ -25,7 +25,7 @@ pub struct Gpu {
     pub total: Bytes,
     /// The GPU it is a MIG instance of.
     pub parent: Option<DeviceUuid>,
-    /// Memory that others use.
+    /// Memory in use that is not of our slots.
     pub foreign: Bytes,
     /// What the driver says of it.
     pub health: GpuHealth,
@@ -63,7 +63,7 @@ pub struct Runner {
     pub second_runtime: RuntimeKind,
 }
 
-/// Everything that a run begins with.
+/// Machines, runners and models that a history begins with.
 #[derive(Clone, Debug)]
 pub struct World {
     /// The machines.
@@ -74,7 +74,7 @@ pub struct World {
     pub models: Vec<ModelSpec>,
 }
 
-/// Short spans, so that every timer has its turn.
+/// Returns settings with short spans, so that every timer fires in a short history.
 #[must_use]
 pub fn settings() -> Settings {
     Settings {
@@ -95,7 +95,7 @@ pub fn settings() -> Settings {
     }
 }
 
-/// Any small world.
+/// Generates small worlds.
 pub fn worlds() -> impl Strategy<Value = World> {
     let runners = prop::collection::vec(runner(), 1..=4);
     let models = prop::collection::vec(any_model(), 3..=8);

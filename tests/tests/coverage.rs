@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use berth_core::Event;
-use berth_tests::acts::acts;
-use berth_tests::run::Run;
+use berth_tests::system_under_test::SystemUnderTest;
+use berth_tests::transition::transitions;
 use berth_tests::world::worlds;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
@@ -57,10 +57,10 @@ fn random_histories_reach_every_kind_of_event() {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for _ in 0..300 {
         let world = worlds().new_tree(&mut runner).expect("a world").current();
-        let acts = acts(120).new_tree(&mut runner).expect("acts").current();
-        let mut run = Run::new(&world).unwrap_or_else(|broken| panic!("{broken}"));
+        let transitions = transitions(120).new_tree(&mut runner).expect("transitions").current();
+        let mut run = SystemUnderTest::new(&world).unwrap_or_else(|failed| panic!("{failed}"));
         // What breaks is the business of the properties; here only what was reached counts.
-        let _broken = acts.iter().try_for_each(|act| run.act(act));
+        let _failed = transitions.iter().try_for_each(|transition| run.apply(transition));
         for (event, _) in &run.journal {
             let mut kind = format!("{event:?}").split([' ', '(', '{']).next().unwrap_or_default().to_owned();
             if let Event::SlotStopping { why, .. } = event {

@@ -2,17 +2,17 @@
 
 use berth_core::{Command, Settings, invariants, step};
 use berth_domain::{EpochTag, Span};
-use berth_tests::acts::{Act, acts};
-use berth_tests::checks::difference;
+use berth_tests::assertions::difference;
 use berth_tests::names;
-use berth_tests::run::{Run, config};
+use berth_tests::system_under_test::{SystemUnderTest, config};
+use berth_tests::transition::{Transition, transitions};
 use berth_tests::world::{World, worlds};
 use proptest::prelude::*;
 
-fn play(world: &World, acts: &[Act]) -> Result<Run, String> {
-    let mut run = Run::new(world).map_err(|broken| broken.to_string())?;
-    for act in acts {
-        run.act(act).map_err(|broken| run.told(&broken))?;
+fn play(world: &World, transitions: &[Transition]) -> Result<SystemUnderTest, String> {
+    let mut run = SystemUnderTest::new(world).map_err(|failed| failed.to_string())?;
+    for transition in transitions {
+        run.apply(transition).map_err(|failed| run.describe(&failed))?;
     }
     Ok(run)
 }
@@ -21,15 +21,15 @@ proptest! {
     #![proptest_config(config(400))]
 
     #[test]
-    fn everything_stays_true(world in worlds(), acts in acts(120)) {
-        if let Err(broken) = play(&world, &acts) {
-            prop_assert!(false, "{broken}");
+    fn c5_random_histories_place_as_brute_force_does_and_keep_every_invariant(world in worlds(), transitions in transitions(120)) {
+        if let Err(failed) = play(&world, &transitions) {
+            prop_assert!(false, "{failed}");
         }
     }
 
     #[test]
-    fn a_restart_forgets_nothing(world in worlds(), acts in acts(60), after in 0u64..30_000) {
-        let run = match play(&world, &acts) {
+    fn a_restart_forgets_nothing(world in worlds(), transitions in transitions(60), after in 0u64..30_000) {
+        let run = match play(&world, &transitions) {
             Ok(run) => run,
             Err(text) => return Err(TestCaseError::fail(text)),
         };
@@ -44,8 +44,8 @@ proptest! {
 
     /// What an event means does not depend on the configuration of the server that reads it.
     #[test]
-    fn a_replay_does_not_depend_on_settings(world in worlds(), acts in acts(60)) {
-        let run = match play(&world, &acts) {
+    fn a_replay_does_not_depend_on_settings(world in worlds(), transitions in transitions(60)) {
+        let run = match play(&world, &transitions) {
             Ok(run) => run,
             Err(text) => return Err(TestCaseError::fail(text)),
         };

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use berth_core::view::{DeviceView, HostView, ModelView, RunnerView, SlotView, WorkloadView};
 use berth_core::{Command, FleetChanges, SlotRef, Snapshot, State, WorkChanges, invariants, replay, step};
 use berth_domain::{DeviceUuid, EpochTag, MachineId, ModelName, RunnerId, Span, WorkloadId};
-use berth_tests::acts::{Act, acts};
-use berth_tests::checks::difference;
+use berth_tests::assertions::difference;
 use berth_tests::names;
-use berth_tests::run::{Run, config};
+use berth_tests::system_under_test::{SystemUnderTest, config};
+use berth_tests::transition::{Transition, transitions};
 use berth_tests::world::{World, worlds};
 use proptest::prelude::*;
 
@@ -26,10 +26,10 @@ fn restored(from: &State, text: &str) -> Result<State, String> {
     State::restore(from.settings().clone(), snapshot).map_err(|violation| violation.to_string())
 }
 
-fn check_snapshot(world: &World, acts: &[Act], rest: &[Act], after: Span) -> Result<(), String> {
-    let mut run = Run::new(world).map_err(|broken| broken.to_string())?;
-    for act in acts {
-        run.act(act).map_err(|broken| run.told(&broken))?;
+fn check_snapshot(world: &World, transitions: &[Transition], rest: &[Transition], after: Span) -> Result<(), String> {
+    let mut run = SystemUnderTest::new(world).map_err(|failed| failed.to_string())?;
+    for transition in transitions {
+        run.apply(transition).map_err(|failed| run.describe(&failed))?;
     }
     // What is kept at a restart is the fold of the durable events; a snapshot is that fold as data.
     let kept = run.replayed();
@@ -40,8 +40,8 @@ fn check_snapshot(world: &World, acts: &[Act], rest: &[Act], after: Span) -> Res
     invariants::check(&restored).map_err(|violation| violation.to_string())?;
     // Life goes on: the fold from the snapshot is the fold from the beginning.
     let known = run.journal.len();
-    for act in rest {
-        run.act(act).map_err(|broken| run.told(&broken))?;
+    for transition in rest {
+        run.apply(transition).map_err(|failed| run.describe(&failed))?;
     }
     for (event, at) in run.journal[known..].iter().filter(|(event, _)| event.is_durable()) {
         replay(&mut restored, event, *at);
@@ -60,17 +60,17 @@ fn check_snapshot(world: &World, acts: &[Act], rest: &[Act], after: Span) -> Res
     invariants::check(&restored).map_err(|violation| violation.to_string())
 }
 
-/// A snapshot is begun after `acts` and copied by `rows` rows after each of `rest`.
-fn check_copying(world: &World, acts: &[Act], rest: &[Act], rows: usize) -> Result<(), String> {
-    let mut run = Run::new(world).map_err(|broken| broken.to_string())?;
-    for act in acts {
-        run.act(act).map_err(|broken| run.told(&broken))?;
+/// A snapshot is begun after `transitions` and copied by `rows` rows after each of `rest`.
+fn check_copying(world: &World, transitions: &[Transition], rest: &[Transition], rows: usize) -> Result<(), String> {
+    let mut run = SystemUnderTest::new(world).map_err(|failed| failed.to_string())?;
+    for transition in transitions {
+        run.apply(transition).map_err(|failed| run.describe(&failed))?;
     }
     let (begun, known) = (written(&run.state)?, run.journal.len());
     run.state.begin_snapshot();
     let mut copied = None;
-    for act in rest {
-        run.act(act).map_err(|broken| run.told(&broken))?;
+    for transition in rest {
+        run.apply(transition).map_err(|failed| run.describe(&failed))?;
         copied = copied.or_else(|| run.state.continue_snapshot(rows));
     }
     let copied = copied.or_else(|| run.state.continue_snapshot(usize::MAX)).ok_or("it never became whole")?;
@@ -89,7 +89,7 @@ fn check_copying(world: &World, acts: &[Act], rest: &[Act], rows: usize) -> Resu
     invariants::check(&from_copy).map_err(|violation| violation.to_string())
 }
 
-/// Listings as somebody keeps them who only hears of changes.
+/// Listings that are kept up to date by the reported changes alone.
 #[derive(Default)]
 struct Kept {
     workloads: BTreeMap<WorkloadId, WorkloadView>,
@@ -125,7 +125,7 @@ impl Kept {
     }
 
     fn compare(&self, state: &State) -> Result<(), String> {
-        // A position is a matter of everybody else too.
+        // A position depends on the other workloads too.
         let placeless = |view: &WorkloadView| WorkloadView { position: None, ..view.clone() };
         let mut workloads: Vec<_> = self.workloads.values().map(placeless).collect();
         workloads.sort_by_key(|view| view.number);
@@ -147,23 +147,23 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, kept: Vec<T>, there: Vec<T>)
     if kept == there { Ok(()) } else { Err(format!("{what}: heard of\n{kept:#?}\nbut there are\n{there:#?}")) }
 }
 
-fn check_changes(world: &World, acts: &[Act]) -> Result<(), String> {
-    let mut run = Run::new(world).map_err(|broken| broken.to_string())?;
+fn check_changes(world: &World, transitions: &[Transition]) -> Result<(), String> {
+    let mut run = SystemUnderTest::new(world).map_err(|failed| failed.to_string())?;
     let mut kept = Kept::default();
     run.state.watch();
     let (work, fleet) = (run.state.take_work_changes(), run.state.take_fleet_changes());
     kept.hear(work, fleet);
-    for act in acts {
-        run.act(act).map_err(|broken| run.told(&broken))?;
+    for transition in transitions {
+        run.apply(transition).map_err(|failed| run.describe(&failed))?;
         let before: BTreeMap<_, _> = kept.runners.iter().map(|(id, view)| (id.clone(), view.desired)).collect();
         let work = run.state.take_work_changes();
         let called = work.called.clone();
         kept.hear(work, run.state.take_fleet_changes());
         let changed = kept.runners.values().filter(|view| before.get(&view.id) != Some(&view.desired));
         if let Some(missed) = changed.into_iter().find(|view| !called.contains(&view.id)) {
-            return Err(format!("after {act:?}: {} was not called", missed.id));
+            return Err(format!("after {transition:?}: {} was not called", missed.id));
         }
-        kept.compare(&run.state).map_err(|text| format!("after {act:?}: {text}"))?;
+        kept.compare(&run.state).map_err(|text| format!("after {transition:?}: {text}"))?;
     }
     Ok(())
 }
@@ -172,24 +172,24 @@ proptest! {
     #![proptest_config(config(200))]
 
     #[test]
-    fn a_snapshot_forgets_nothing(world in worlds(), acts_ in acts(60), rest in acts(30), after in 0u64..30_000) {
-        if let Err(text) = check_snapshot(&world, &acts_, &rest, Span::from_millis(after)) {
+    fn a_snapshot_forgets_nothing(world in worlds(), transitions_ in transitions(60), rest in transitions(30), after in 0u64..30_000) {
+        if let Err(text) = check_snapshot(&world, &transitions_, &rest, Span::from_millis(after)) {
             prop_assert!(false, "{text}");
         }
     }
 
     #[test]
     fn a_snapshot_that_is_copied_while_life_goes_on_shows_one_moment(
-        world in worlds(), acts_ in acts(40), rest in acts(40), rows in 1usize..12,
+        world in worlds(), transitions_ in transitions(40), rest in transitions(40), rows in 1usize..12,
     ) {
-        if let Err(text) = check_copying(&world, &acts_, &rest, rows) {
+        if let Err(text) = check_copying(&world, &transitions_, &rest, rows) {
             prop_assert!(false, "{text}");
         }
     }
 
     #[test]
-    fn who_hears_of_changes_knows_everything(world in worlds(), acts in acts(80)) {
-        if let Err(text) = check_changes(&world, &acts) {
+    fn a_copy_that_follows_the_reported_changes_equals_the_state(world in worlds(), transitions in transitions(80)) {
+        if let Err(text) = check_changes(&world, &transitions) {
             prop_assert!(false, "{text}");
         }
     }

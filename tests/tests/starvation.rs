@@ -1,6 +1,6 @@
 //! Nothing waits for ever, and nothing stays charged: steady arrivals of one priority in random small fleets.
 //!
-//! Leases and jobs have a bounded length, agents do what they are told, and nobody is pinned or must be there. Then each
+//! Leases and jobs have a bounded length, agents do what they are told, and no model is pinned or has a minimum. Then each
 //! workload that was taken in runs within a bound: the age limit, and for each workload of the run the longest time that
 //! one can be in the way of another. After arrivals stop and everything is done, no memory is charged and nothing waits.
 
@@ -11,7 +11,7 @@ use berth_domain::{
     JobSpec, Replicas, ReportedState, Span, Submission, Timestamp, WorkloadId, WorkloadKind, WorkloadState,
 };
 use berth_tests::names;
-use berth_tests::run::{Broken, Outcome, Run, config};
+use berth_tests::system_under_test::{AssertionResult, FailedAssertion, SystemUnderTest, config};
 use berth_tests::world::{World, settings, worlds};
 use proptest::prelude::*;
 
@@ -36,7 +36,7 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
     prop::collection::vec(arrival, 10..60)
 }
 
-/// The same world, in which nothing has to stay and everybody agrees about their GPUs.
+/// Returns the world without pinned models and minimums, in which all runners agree about their GPUs.
 fn without_what_must_stay(mut world: World) -> World {
     for model in &mut world.models {
         model.replicas = Replicas { min: 0, max: model.replicas.max, pinned: false };
@@ -45,7 +45,7 @@ fn without_what_must_stay(mut world: World) -> World {
 }
 
 struct Day {
-    run: Run,
+    run: SystemUnderTest,
     /// When each workload was submitted, and for how long it runs.
     known: BTreeMap<WorkloadId, (Timestamp, u64)>,
     /// When each began to run.
@@ -54,7 +54,7 @@ struct Day {
 }
 
 impl Day {
-    fn submit(&mut self, number: u64, arrival: Arrival, models: usize) -> Outcome {
+    fn submit(&mut self, number: u64, arrival: Arrival, models: usize) -> AssertionResult {
         let model = names::model(arrival.model % models);
         let submission = if arrival.job { Submission::job(model) } else { Submission::lease(model) };
         let submission = Submission { job: JobSpec::default(), ..submission };
@@ -71,8 +71,8 @@ impl Day {
         Ok(())
     }
 
-    /// A second passes: agents work and report, whoever is done leaves, and nobody has waited too long.
-    fn second(&mut self) -> Outcome {
+    /// Lets a second pass: agents work and report, finished work leaves, and no workload has waited too long.
+    fn second(&mut self) -> AssertionResult {
         self.run.now = self.run.now.after(Span::from_secs(1));
         for agent in 0..self.run.agents.len() {
             self.run.agents[agent].work(&self.run.state);
@@ -91,7 +91,7 @@ impl Day {
                     let waited = self.run.now.since(submitted);
                     if waited > self.bound {
                         let text = format!("{waited} of at most {}: {row:?}", self.bound);
-                        return Err(Broken { check: "nothing starves", text });
+                        return Err(FailedAssertion { check: "nothing starves", text });
                     }
                 }
                 _ => {}
@@ -100,13 +100,13 @@ impl Day {
         Ok(())
     }
 
-    fn finish(&mut self, id: WorkloadId, kind: WorkloadKind, attempt: berth_domain::Attempt) -> Outcome {
+    fn finish(&mut self, id: WorkloadId, kind: WorkloadKind, attempt: berth_domain::Attempt) -> AssertionResult {
         if kind == WorkloadKind::Lease {
             return self.run.send(Command::Complete { workload: id, attempt, succeeded: true }).map(|_| ());
         }
         let Some(slot) = self.run.state.workload(id).and_then(|row| row.slot) else { return Ok(()) };
         for agent in 0..self.run.agents.len() {
-            if self.run.agents[agent].processes.contains_key(&slot) {
+            if self.run.agents[agent].sim.slots.contains_key(&slot) {
                 self.run.agents[agent].put(slot, ReportedState::Exited { code: 0 });
                 self.run.report(agent)?;
             }
@@ -115,10 +115,10 @@ impl Day {
     }
 }
 
-fn play(world: &World, arrivals: &[Arrival]) -> Outcome {
-    let mut run = Run::new(world)?;
+fn play(world: &World, arrivals: &[Arrival]) -> AssertionResult {
+    let mut run = SystemUnderTest::new(world)?;
     // Brute force judges the same decisions in other properties.
-    run.checks.judging = false;
+    run.assertions.checks_placement = false;
     let count = u64::try_from(arrivals.len()).unwrap_or(u64::MAX);
     let bound = settings().age_limit.millis() / 1000 + (count + 1) * (LONGEST + OVERHEAD);
     let mut day = Day { run, known: BTreeMap::new(), began: BTreeMap::new(), bound: Span::from_secs(bound) };
@@ -140,7 +140,7 @@ fn play(world: &World, arrivals: &[Arrival]) -> Outcome {
         return Ok(());
     }
     let text = format!("queue {queue:?}\nslots {slots:?}\ncharged {charged:?}\nkept {kept:?}");
-    Err(Broken { check: "all is quiet in the end", text })
+    Err(FailedAssertion { check: "all is quiet in the end", text })
 }
 
 proptest! {
@@ -149,8 +149,8 @@ proptest! {
     #[test]
     fn every_workload_runs_within_a_bound_and_all_memory_comes_back(world in worlds(), arrivals in arrivals()) {
         let world = without_what_must_stay(world);
-        if let Err(broken) = play(&world, &arrivals) {
-            prop_assert!(false, "{broken}");
+        if let Err(failed) = play(&world, &arrivals) {
+            prop_assert!(false, "{failed}");
         }
     }
 }

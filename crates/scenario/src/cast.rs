@@ -73,16 +73,17 @@ struct Machines {
 
 impl Machines {
     fn add(&mut self, agent: &Agent, gpus: &[GpuText]) -> Result<(), String> {
-        let (id, machine) = (agent.id.to_string(), &agent.machine);
+        let facts = &agent.sim.facts;
+        let (id, machine) = (facts.runner.to_string(), &facts.machine);
         if !self.runners.insert(id.clone()) {
             return Err(format!("two runners are named {id}"));
         }
-        let (boot, first) = self.boots.entry(machine.clone()).or_insert_with(|| (agent.boot.to_string(), id.clone()));
-        if *boot != agent.boot.as_str() {
-            let other = &agent.boot;
+        let (boot, first) = self.boots.entry(machine.clone()).or_insert_with(|| (facts.boot.to_string(), id.clone()));
+        if *boot != facts.boot.as_str() {
+            let other = &facts.boot;
             return Err(format!("machine {machine} has one boot: runner {first} says {boot}, this one {other}"));
         }
-        for (gpu, text) in agent.gpus.iter().zip(gpus) {
+        for (gpu, text) in agent.sim.gpus.iter().zip(gpus) {
             let Some(bytes) = text.foreign else { continue };
             let key = (machine.clone(), gpu.uuid.clone());
             let (known, first) = self.stated.entry(key).or_insert_with(|| (bytes, id.clone()));

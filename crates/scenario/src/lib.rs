@@ -8,7 +8,7 @@
 //! - A file means what it says: an unknown or misspelt key, word or name is refused with the file, the line, the step
 //!   and what is known, before the first step runs.
 //! - The core that runs is the real one, and only its public door is used: commands in, views out.
-//! - Runners are played by obedient simulated agents. They run what they are told to run, hold memory like real
+//! - Runners are played by simulated agents (`berth_sim`). They run what they are told to run, hold memory like real
 //!   processes, and prove what they stop. Being told to start where the memory is not there fails the scenario.
 //! - After every step everything in [`berth_core::invariants`] is checked. At the end the recorded events are applied
 //!   to an empty state, and the result must be the same state.

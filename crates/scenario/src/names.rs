@@ -91,10 +91,10 @@ impl<'a> SlotName<'a> {
 impl World {
     /// The place of an agent.
     pub(crate) fn agent(&self, id: &RunnerId) -> Result<usize, StepError> {
-        let known = || self.agents.iter().map(|agent| agent.id.as_str()).collect::<Vec<_>>().join(", ");
+        let known = || self.agents.iter().map(|agent| agent.sim.facts.runner.as_str()).collect::<Vec<_>>().join(", ");
         self.agents
             .iter()
-            .position(|agent| agent.id == *id)
+            .position(|agent| agent.sim.facts.runner == *id)
             .ok_or_else(|| StepError::meaningless(format!("no runner {id} in this scenario; known: {}", known())))
     }
 
@@ -113,7 +113,7 @@ impl World {
     pub(crate) fn slot(&self, text: &str, known_to: KnownTo) -> Result<SlotId, StepError> {
         let wanted = SlotName::read(text);
         let all = self.state.slots();
-        let at_agent = |id: &SlotId| self.agents.iter().any(|agent| agent.slots.contains_key(id));
+        let at_agent = |id: &SlotId| self.agents.iter().any(|agent| agent.sim.slots.contains_key(id));
         let known: Vec<&SlotView> = all
             .iter()
             .filter(|slot| wanted.fits(slot) && (known_to == KnownTo::Server || at_agent(&slot.id)))

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use berth_core::{Answer, Command, Refusal};
 use berth_domain::{
-    Bytes, DeviceUuid, Evidence, FailureReason, Generation, Incarnation, Millicores, ReportedState, Sequence, SlotEnd,
-    SlotId,
+    Bytes, DeviceUuid, Evidence, FailureReason, Generation, Incarnation, Millicores, ReportedClaim, ReportedState,
+    Sequence, SlotEnd, SlotId,
 };
+use berth_sim::{Record, SimulatedSlot};
 
-use crate::agent::{Agent, AgentSlot, Gpu};
+use crate::agent::{Agent, gpu, pace};
 use crate::error::StepError;
 use crate::format::{Exit, Fail, Gone, GpuChange, GpuText, Register, Report, SlotChange, SlotWord, StrayText};
 use crate::names::KnownTo;
@@ -18,29 +19,30 @@ use crate::world::World;
 /// An agent starts anew. After a reboot nothing of before runs, on any runner of the machine.
 pub(crate) fn register(world: &mut World, register: &Register) -> Result<Taken, StepError> {
     let place = world.agent(&register.runner)?;
-    if let Some(boot) = register.boot.clone().filter(|boot| *boot != world.agents[place].boot) {
-        let machine = world.agents[place].machine.clone();
-        let mut there: Vec<&mut Agent> = world.agents.iter_mut().filter(|agent| agent.machine == machine).collect();
+    if let Some(boot) = register.boot.clone().filter(|boot| *boot != world.agents[place].sim.facts.boot) {
+        let machine = world.agents[place].sim.facts.machine.clone();
+        let mut there: Vec<&mut Agent> =
+            world.agents.iter_mut().filter(|agent| agent.sim.facts.machine == machine).collect();
         // Another runner of the machine may have registered with this boot before.
-        if there.iter().all(|agent| agent.boot != boot) {
+        if there.iter().all(|agent| agent.sim.facts.boot != boot) {
             for agent in &mut there {
-                agent.slots.clear();
+                agent.sim.slots.clear();
                 agent.silent = true;
                 // One that never registered was not there before the reboot either.
-                if agent.incarnation.is_none() {
-                    agent.boot = boot.clone();
+                if agent.sim.facts.incarnation.is_none() {
+                    agent.sim.facts.boot = boot.clone();
                 }
             }
         }
-        world.agents[place].boot = boot;
+        world.agents[place].sim.facts.boot = boot;
     }
     let agent = &mut world.agents[place];
-    agent.sequence = Sequence::default();
+    agent.sim.facts.sequence = Sequence::default();
     if register.loses_record {
-        agent.slots.values_mut().for_each(|slot| slot.mentioned = false);
+        agent.sim.slots.values_mut().for_each(|slot| slot.record = Record::Lost);
     }
     if register.loses_slots {
-        agent.slots.clear();
+        agent.sim.slots.clear();
     }
     Ok(world.register(place))
 }
@@ -49,9 +51,9 @@ pub(crate) fn register(world: &mut World, register: &Register) -> Result<Taken, 
 pub(crate) fn report(world: &mut World, change: Report) -> Result<Taken, StepError> {
     let place = world.agent(&change.runner)?;
     // Habits first: what the step says of a slot is the last word.
-    let agent = &mut world.agents[place];
-    agent.change_starts(change.starts.unwrap_or(agent.starts));
-    agent.stops = change.stops.unwrap_or(agent.stops);
+    let sim = &mut world.agents[place].sim;
+    sim.set_starts(change.starts.map_or(sim.starts, pace));
+    sim.stops = change.stops.map_or(sim.stops, pace);
     let mut stale = BTreeMap::new();
     for (name, said) in &change.slots {
         let id = world.slot(name, KnownTo::Agent)?;
@@ -66,13 +68,14 @@ pub(crate) fn report(world: &mut World, change: Report) -> Result<Taken, StepErr
     for (uuid, gpu) in &change.gpus {
         change_gpu(world, place, uuid, gpu)?;
     }
-    let agent = &mut world.agents[place];
-    agent.pool = change.pool.unwrap_or_else(|| agent.pool.clone());
-    agent.labels = change.labels.unwrap_or_else(|| std::mem::take(&mut agent.labels));
-    agent.runtimes = change.runtimes.map_or_else(|| std::mem::take(&mut agent.runtimes), |text| text.kinds());
-    agent.host.cpu = change.cpu_millicores.map_or(agent.host.cpu, Millicores::new);
-    agent.host.ram = change.ram.unwrap_or(agent.host.ram);
-    agent.attributes = change.attributes.unwrap_or(agent.attributes);
+    let sim = &mut world.agents[place].sim;
+    sim.attributes = change.attributes.unwrap_or(sim.attributes);
+    let facts = &mut sim.facts;
+    facts.pool = change.pool.unwrap_or_else(|| facts.pool.clone());
+    facts.labels = change.labels.unwrap_or_else(|| std::mem::take(&mut facts.labels));
+    facts.runtimes = change.runtimes.map_or_else(|| std::mem::take(&mut facts.runtimes), |text| text.kinds());
+    facts.host.cpu = change.cpu_millicores.map_or(facts.host.cpu, Millicores::new);
+    facts.host.ram = change.ram.unwrap_or(facts.host.ram);
 
     let mut report = world.report_of(&world.agents[place]);
     let plain = change.incarnation.is_none() && change.sequence.is_none() && change.boot.is_none() && stale.is_empty();
@@ -84,7 +87,7 @@ pub(crate) fn report(world: &mut World, change: Report) -> Result<Taken, StepErr
     }
     let mut taken = world.send(&Command::Report(Box::new(report))).map(|answer| {
         // The first report of an agent registers it.
-        if let (Answer::Reported { incarnation }, None) = (answer, world.agents[place].incarnation) {
+        if let (Answer::Reported { incarnation }, None) = (answer, world.agents[place].sim.facts.incarnation) {
             world.joined(place, incarnation);
         }
     });
@@ -94,7 +97,8 @@ pub(crate) fn report(world: &mut World, change: Report) -> Result<Taken, StepErr
     } else if taken.is_ok() && plain {
         world.reported(place);
     } else if taken.is_ok() {
-        world.agents[place].sequence = world.agents[place].sequence.next();
+        let facts = &mut world.agents[place].sim.facts;
+        facts.sequence = facts.sequence.next();
     }
     if taken.is_ok() {
         // The server takes a report for a sign of life, so the agent must obey from now on.
@@ -104,8 +108,8 @@ pub(crate) fn report(world: &mut World, change: Report) -> Result<Taken, StepErr
 }
 
 fn change_gpu(world: &mut World, place: usize, uuid: &DeviceUuid, change: &GpuChange) -> Result<(), StepError> {
-    let agent = &mut world.agents[place];
-    let known = agent.gpus.iter().position(|gpu| gpu.uuid == *uuid);
+    let sim = &mut world.agents[place].sim;
+    let known = sim.gpus.iter().position(|gpu| gpu.uuid == *uuid);
     let index = match (known, change.memory) {
         (Some(index), _) => index,
         (None, Some(memory)) => {
@@ -120,38 +124,44 @@ fn change_gpu(world: &mut World, place: usize, uuid: &DeviceUuid, change: &GpuCh
                 parent: None,
                 health: berth_domain::GpuHealth::Ok,
             };
-            let index = agent.gpus.len();
-            agent.gpus.push(Gpu::new(agent.id.as_str(), index, &text).map_err(StepError::meaningless)?);
+            let index = sim.gpus.len();
+            sim.gpus.push(gpu(sim.facts.runner.as_str(), index, &text).map_err(StepError::meaningless)?);
             index
         }
         (None, None) => {
-            return Err(StepError::meaningless(format!("{} has no GPU {uuid}; a new one needs its memory", agent.id)));
+            return Err(StepError::meaningless(format!(
+                "{} has no GPU {uuid}; a new one needs its memory",
+                sim.facts.runner
+            )));
         }
     };
-    let gpu = &mut agent.gpus[index];
+    let gpu = &mut sim.gpus[index];
     gpu.memory = change.memory.unwrap_or(gpu.memory);
     gpu.reserved = change.reserved.unwrap_or(gpu.reserved);
     gpu.health = change.health.unwrap_or(gpu.health);
     gpu.index = change.index.unwrap_or(gpu.index);
     gpu.name = change.name.clone().unwrap_or_else(|| gpu.name.clone());
     gpu.replicas = change.replicas.unwrap_or(gpu.replicas);
-    gpu.also = change.also.or(gpu.also);
+    gpu.contradicting_entry = change.also.or(gpu.contradicting_entry);
     gpu.listed = change.listed.unwrap_or(gpu.listed);
     if let Some(foreign) = change.foreign {
-        world.foreign.set(&world.agents[place].machine, uuid, foreign);
+        world.foreign.set(&world.agents[place].sim.facts.machine, uuid, foreign);
     }
     Ok(())
 }
 
 fn change_slot(agent: &mut Agent, id: SlotId, name: &str, change: &SlotChange) -> Result<(), StepError> {
-    let missing = || StepError::meaningless(format!("{} has no slot of {name}", agent.id));
-    let missing = missing();
-    let slot = agent.slots.get_mut(&id).ok_or(missing)?;
+    let missing = StepError::meaningless(format!("{} has no slot of {name}", agent.sim.facts.runner));
+    let slot = agent.sim.slots.get_mut(&id).ok_or(missing)?;
     if let Some(word) = change.state {
         slot.state = reported(word);
     }
     slot.uses = change.uses.clone().unwrap_or_else(|| std::mem::take(&mut slot.uses));
-    slot.mentioned = change.mentioned.unwrap_or(slot.mentioned);
+    slot.record = match change.mentioned {
+        Some(true) => Record::Kept,
+        Some(false) => Record::Lost,
+        None => slot.record,
+    };
     Ok(())
 }
 
@@ -168,16 +178,16 @@ fn add_stray(world: &mut World, place: usize, stray: &StrayText) -> Result<(), S
         Some(other) => world.slot(other, KnownTo::Server)?,
         None => SlotId::new(world.fresh_id()),
     };
-    let slot = AgentSlot {
+    let claim = |(uuid, bytes): (&DeviceUuid, &Bytes)| ReportedClaim { uuid: uuid.clone(), bytes: *bytes };
+    let slot = SimulatedSlot {
         generation: Generation::new(stray.generation),
         model: stray.model.clone(),
         state: reported(stray.state.unwrap_or(SlotWord::Ready)),
-        claims: stray.claims.clone(),
+        claims: stray.claims.iter().map(claim).collect(),
         uses: stray.uses.clone().unwrap_or_else(|| stray.claims.clone()),
-        mentioned: true,
-        is_sought: false,
+        record: Record::Kept,
     };
-    world.agents[place].slots.insert(id, slot);
+    world.agents[place].sim.slots.insert(id, slot);
     world.strays.insert(stray.name.clone(), id);
     Ok(())
 }
@@ -205,14 +215,13 @@ pub(crate) fn gone(world: &mut World, gone: &Gone) -> Result<Taken, StepError> {
     let agent = &mut world.agents[place];
     // Said again after it was acknowledged: the agent has it on record once more.
     let generation = agent.past.get(&id).copied().unwrap_or_default();
-    let slot = agent.slots.entry(id).or_insert_with(|| AgentSlot {
+    let slot = agent.sim.slots.entry(id).or_insert_with(|| SimulatedSlot {
         generation,
         model: None,
         state: ReportedState::STOPPED,
-        claims: BTreeMap::new(),
+        claims: Vec::new(),
         uses: BTreeMap::new(),
-        mentioned: true,
-        is_sought: false,
+        record: Record::Kept,
     });
     if let Some(other) = gone.generation.map(Generation::new).filter(|other| *other != slot.generation) {
         return Ok(gone_before(world, place, id, evidence, other));
@@ -223,15 +232,16 @@ pub(crate) fn gone(world: &mut World, gone: &Gone) -> Result<Taken, StepError> {
         _ => gone.end(),
     };
     slot.state = ReportedState::Gone { why, evidence };
-    slot.mentioned = true;
+    slot.record = Record::Kept;
     if evidence.is_proof() {
         slot.uses.clear();
     }
     for (uuid, bytes) in &gone.leaves {
-        if !agent.gpus.iter().any(|gpu| gpu.uuid == *uuid) {
-            return Err(StepError::meaningless(format!("runner {} has no GPU {uuid}", agent.id)));
+        let facts = &agent.sim.facts;
+        if !agent.sim.gpus.iter().any(|gpu| gpu.uuid == *uuid) {
+            return Err(StepError::meaningless(format!("runner {} has no GPU {uuid}", facts.runner)));
         }
-        world.foreign.add(&agent.machine, uuid, *bytes);
+        world.foreign.add(&facts.machine, uuid, *bytes);
     }
     tell(world, place)
 }
@@ -242,7 +252,8 @@ fn gone_before(world: &mut World, place: usize, id: SlotId, evidence: Evidence, 
     for said in report.slots.iter_mut().filter(|said| said.id == id) {
         (said.state, said.generation) = (ReportedState::Gone { why: SlotEnd::Asked, evidence }, generation);
     }
-    world.agents[place].sequence = world.agents[place].sequence.next();
+    let facts = &mut world.agents[place].sim.facts;
+    facts.sequence = facts.sequence.next();
     world.send(&Command::Report(Box::new(report))).map(|_| ())
 }
 
@@ -268,8 +279,8 @@ pub(crate) fn refuse(world: &mut World, name: &str) -> Result<Taken, StepError> 
 /// Others take memory behind the server's back: the next report shows it.
 pub(crate) fn occupy(world: &mut World, devices: &BTreeMap<DeviceUuid, Bytes>) -> Result<(), StepError> {
     for (uuid, bytes) in devices {
-        let has_it = |agent: &&Agent| agent.gpus.iter().any(|gpu| gpu.uuid == *uuid);
-        let mut machines = world.agents.iter().filter(has_it).map(|agent| &agent.machine).peekable();
+        let has_it = |agent: &&Agent| agent.sim.gpus.iter().any(|gpu| gpu.uuid == *uuid);
+        let mut machines = world.agents.iter().filter(has_it).map(|agent| &agent.sim.facts.machine).peekable();
         if machines.peek().is_none() {
             return Err(StepError::meaningless(format!("no runner has GPU {uuid}")));
         }
@@ -278,11 +289,14 @@ pub(crate) fn occupy(world: &mut World, devices: &BTreeMap<DeviceUuid, Bytes>) -
     Ok(())
 }
 
-fn say(world: &mut World, name: &str, change: impl FnOnce(&mut AgentSlot)) -> Result<Taken, StepError> {
+fn say(world: &mut World, name: &str, change: impl FnOnce(&mut SimulatedSlot)) -> Result<Taken, StepError> {
     let id = world.slot(name, KnownTo::Agent)?;
     let place = holder(world, id)?;
-    let missing = StepError::otherwise(format!("runner {} was not told of the slot of {name}", world.agents[place].id));
-    change(world.agents[place].slots.get_mut(&id).ok_or(missing)?);
+    let missing = StepError::otherwise(format!(
+        "runner {} was not told of the slot of {name}",
+        world.agents[place].sim.facts.runner
+    ));
+    change(world.agents[place].sim.slots.get_mut(&id).ok_or(missing)?);
     tell(world, place)
 }
 

@@ -119,7 +119,7 @@ impl Case<'_> {
         let mut world = World::new(settings, agents, foreign).map_err(|error| self.failed(&start, error))?;
         for (agent, at) in agents_at.into_iter().enumerate() {
             if !world.agents[agent].silent {
-                let place = self.before(at, format!("runner {}", world.agents[agent].id));
+                let place = self.before(at, format!("runner {}", world.agents[agent].sim.facts.runner));
                 let registered = world.register(agent).map_err(|refusal| StepError::refused(&refusal));
                 registered.map_err(|error| self.failed(&place, error))?;
             }

@@ -187,8 +187,8 @@ fn come_back(world: &mut World, runners: &[RunnerId]) -> Result<Taken, StepError
 fn join(world: &mut World, runners: &[RunnerId]) -> Result<(), StepError> {
     for runner in runners {
         let place = world.agent(runner)?;
-        world.agents[place].cluster = Some(world.cluster);
-        if !world.agents[place].silent || world.agents[place].incarnation.is_none() {
+        world.agents[place].sim.facts.cluster = Some(world.cluster);
+        if !world.agents[place].silent || world.agents[place].sim.facts.incarnation.is_none() {
             world.report(place)?;
         }
     }
@@ -212,7 +212,7 @@ fn pass(world: &mut World, span: Span) -> Result<(), StepError> {
 
 /// The agent that has a slot, or had it, for steps that speak for it.
 pub(crate) fn holder(world: &World, slot: SlotId) -> Result<usize, StepError> {
-    let has = |place: &usize| world.agents[*place].slots.contains_key(&slot);
+    let has = |place: &usize| world.agents[*place].sim.slots.contains_key(&slot);
     let had = |place: &usize| world.agents[*place].past.contains_key(&slot);
     let places = 0..world.agents.len();
     let found = places.clone().find(has).or_else(|| places.clone().find(had));

@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use berth_core::{Answer, Command, Event, Refusal, Report, Settings, State, invariants, replay, step_unaudited};
-use berth_domain::{
-    Attempt, ClusterId, DesiredAction, EpochTag, Incarnation, SlotId, Span, Timestamp, WorkloadId, WorkloadState,
-};
+use berth_domain::{Attempt, ClusterId, EpochTag, Incarnation, SlotId, Span, Timestamp, WorkloadId, WorkloadState};
 use uuid::Uuid;
 
 use crate::agent::Agent;
@@ -16,8 +14,6 @@ use crate::waits::Waits;
 
 /// When scenarios begin. Any time would do.
 const BEGINNING: Timestamp = Timestamp::from_millis(1_750_000_000_000);
-/// How often an agent reports without a reason.
-const REPORT_EVERY: Span = Span::from_secs(10);
 /// How often a gateway renews a lease that it keeps.
 const RENEW_EVERY: Span = Span::from_secs(60);
 /// Rounds of orders and reports after which the core is taken to be going in circles.
@@ -118,25 +114,25 @@ impl World {
 
     fn obey(&mut self, place: usize) -> Result<(), StepError> {
         let agent = &self.agents[place];
-        if agent.silent || agent.incarnation.is_none() {
+        if agent.silent || agent.sim.facts.incarnation.is_none() {
             return Ok(());
         }
-        for told in self.state.desired(&agent.id.clone()) {
-            match told.action {
-                DesiredAction::Stop => self.agents[place].stop(&told),
-                DesiredAction::Account => self.agents[place].account(&told),
-                DesiredAction::Run(_) => {}
-            }
-            if !self.agents[place].is_new(&told) {
-                continue;
-            }
-            match self.lacking(&self.agents[place], &told) {
-                None => self.agents[place].start(&told),
-                Some(lacking) if lacking.hidden => self.agents[place].refuse(&told),
+        for told in self.state.desired(&agent.sim.facts.runner.clone()) {
+            let is_new = self.agents[place].sim.is_new(&told);
+            let lacking = if is_new { self.lacking(&self.agents[place], &told) } else { None };
+            match lacking {
+                None => {
+                    let is_news = self.agents[place].sim.follow(&told);
+                    self.agents[place].news |= is_news;
+                }
+                Some(lacking) if lacking.hidden => {
+                    self.agents[place].sim.refuse(&told);
+                    self.agents[place].news = true;
+                }
                 Some(lacking) => {
                     return Err(StepError::otherwise(format!(
                         "runner {} was told to start {} with {} on {}, where {} is free",
-                        self.agents[place].id, told.id, lacking.needed, lacking.uuid, lacking.free
+                        self.agents[place].sim.facts.runner, told.id, lacking.needed, lacking.uuid, lacking.free
                     )));
                 }
             }
@@ -155,7 +151,7 @@ impl World {
     /// An agent reports. One that the server does not know registers, as a real one does; one that was replaced, or is
     /// of an older boot, must not, and is silent from then on.
     pub(crate) fn speak(&mut self, place: usize) -> Result<(), Refusal> {
-        if self.agents[place].incarnation.is_none() {
+        if self.agents[place].sim.facts.incarnation.is_none() {
             return self.register(place);
         }
         let report = self.report_of(&self.agents[place]);
@@ -188,8 +184,8 @@ impl World {
     pub(crate) fn joined(&mut self, place: usize, incarnation: Incarnation) {
         let cluster = self.cluster;
         let agent = &mut self.agents[place];
-        agent.incarnation = Some(incarnation);
-        agent.cluster.get_or_insert(cluster);
+        agent.sim.facts.incarnation = Some(incarnation);
+        agent.sim.facts.cluster.get_or_insert(cluster);
         agent.silent = false;
     }
 
@@ -197,10 +193,10 @@ impl World {
     pub(crate) fn reported(&mut self, place: usize) {
         let now = self.now;
         let agent = &mut self.agents[place];
-        agent.sequence = agent.sequence.next();
+        agent.sim.sent_report(now);
         agent.news = false;
-        agent.last_report = now;
-        agent.drop_what_is_over();
+        let over = agent.sim.forget_acknowledged();
+        agent.past.extend(over.into_iter().map(|(id, slot)| (id, slot.generation)));
         self.foreign.show(&self.agents[place]);
     }
 
@@ -212,8 +208,7 @@ impl World {
             self.demand(&Command::Tick)?;
             for place in 0..self.agents.len() {
                 let agent = &self.agents[place];
-                let due = agent.last_report.after(REPORT_EVERY) <= self.now;
-                if due && !agent.silent && agent.incarnation.is_some() {
+                if agent.sim.is_report_due(self.now) && !agent.silent && agent.sim.facts.incarnation.is_some() {
                     self.report(place)?;
                 }
             }

@@ -8,14 +8,14 @@
 //! | --- | --- |
 //! | `--ready-after MS` | answers 503 at first |
 //! | `--never-ready` | answers 503 for ever |
-//! | `--hang` | listens to nobody |
+//! | `--hang` | does not listen |
 //! | `--say TEXT`, `--exit CODE` | says its last words on stderr, ends at once |
 //! | `--wait-for FILE` | before that: uses its memory until the file is there |
 //! | `--flap MS` | ends by itself after a while |
 //! | `--ignore-term` | does not hear SIGTERM |
 //! | `--child` | has a child with the memory, which does not hear SIGTERM and survives its parent |
 //! | `--daemonise` | leaves parent, group and session behind, twice, and lives on |
-//! | `--forks` | is somebody else every few milliseconds, each the child of the one before |
+//! | `--forks` | replaces itself by a child every few milliseconds |
 //! | `--use BYTES` | uses so much of each GPU, whatever it was given |
 //! | anything else | says that it does not know it, ends with code 2 |
 #![expect(
@@ -33,9 +33,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio, exit};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What it was told.
+/// The arguments of the engine.
 #[derive(Debug, Default)]
-struct Told {
+struct Options {
     port: u16,
     memory: u64,
     claims: PathBuf,
@@ -56,78 +56,79 @@ struct Told {
 }
 
 fn main() {
-    let told = told();
-    if told.ignore_term && told.life == 0 {
+    let options = options();
+    if options.ignore_term && options.life == 0 {
         become_deaf();
     }
-    if told.life <= 1 {
-        note(&told.diary, "start");
+    if options.life <= 1 {
+        note(&options.diary, "start");
     }
-    if let Some(text) = &told.say {
+    if let Some(text) = &options.say {
         eprintln!("{text}");
     }
-    if let Some(file) = &told.wait_for {
-        allocate(&told);
+    if let Some(file) = &options.wait_for {
+        allocate(&options);
         while !file.exists() {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-    if let Some(code) = told.exit {
+    if let Some(code) = options.exit {
         exit(code);
     }
-    if told.daemonise {
-        daemonise(told.life);
+    if options.daemonise {
+        daemonise(options.life);
     }
-    if told.forks {
-        return move_on(&told);
+    if options.forks {
+        return move_on(&options);
     }
-    if told.child && told.life <= 1 {
+    if options.child && options.life <= 1 {
         let _child = again(10).spawn().unwrap();
-        return serve(&told);
+        return serve(&options);
     }
-    allocate(&told);
-    if told.child || told.hang {
+    allocate(&options);
+    if options.child || options.hang {
         std::thread::sleep(Duration::from_secs(600));
     }
-    serve(&told);
+    serve(&options);
 }
 
-fn told() -> Told {
-    let mut told = Told { life: std::env::var("LIFE").map_or(0, |life| life.parse().unwrap()), ..Told::default() };
+fn options() -> Options {
+    let mut options =
+        Options { life: std::env::var("LIFE").map_or(0, |life| life.parse().unwrap()), ..Options::default() };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().unwrap_or_else(|| panic!("{word} wants a value"));
         let millis = |text: String| Some(Duration::from_millis(text.parse().unwrap()));
         match word.as_str() {
-            "--port" => told.port = value().parse().unwrap(),
-            "--memory" => told.memory = value().parse().unwrap(),
-            "--claims" => told.claims = value().into(),
-            "--diary" => told.diary = value().into(),
-            "--ready-after" => told.ready_after = millis(value()),
-            "--never-ready" => told.ready_after = Some(Duration::MAX),
-            "--hang" => told.hang = true,
-            "--say" => told.say = Some(value()),
-            "--exit" => told.exit = Some(value().parse().unwrap()),
-            "--wait-for" => told.wait_for = Some(value().into()),
-            "--flap" => told.flap = millis(value()),
-            "--use" => told.used = Some(value().parse().unwrap()),
-            "--ignore-term" => told.ignore_term = true,
-            "--child" => told.child = true,
-            "--daemonise" => told.daemonise = true,
-            "--forks" => told.forks = true,
+            "--port" => options.port = value().parse().unwrap(),
+            "--memory" => options.memory = value().parse().unwrap(),
+            "--claims" => options.claims = value().into(),
+            "--diary" => options.diary = value().into(),
+            "--ready-after" => options.ready_after = millis(value()),
+            "--never-ready" => options.ready_after = Some(Duration::MAX),
+            "--hang" => options.hang = true,
+            "--say" => options.say = Some(value()),
+            "--exit" => options.exit = Some(value().parse().unwrap()),
+            "--wait-for" => options.wait_for = Some(value().into()),
+            "--flap" => options.flap = millis(value()),
+            "--use" => options.used = Some(value().parse().unwrap()),
+            "--ignore-term" => options.ignore_term = true,
+            "--child" => options.child = true,
+            "--daemonise" => options.daemonise = true,
+            "--forks" => options.forks = true,
             other => {
                 eprintln!("error: unexpected argument '{other}' found");
                 exit(2);
             }
         }
     }
-    told
+    options
 }
 
 /// This program with the same arguments, in another of its lives.
 fn again(life: u32) -> Command {
     let mut command = Command::new("sh");
-    // A shell can make a signal be ignored, and whoever it becomes inherits that.
+    // A shell can make a signal be ignored, and the program that it becomes inherits that.
     let deaf = if life >= 10 { "trap '' TERM; exec \"$0\" \"$@\"" } else { "exec \"$0\" \"$@\"" };
     command.args(["-c", deaf]).arg(std::env::current_exe().unwrap()).args(std::env::args().skip(1));
     command.env("LIFE", life.to_string()).stdin(Stdio::null());
@@ -154,20 +155,20 @@ fn daemonise(life: u32) {
     }
 }
 
-/// Nobody is there for long, but somebody always is.
-fn move_on(told: &Told) {
-    allocate(told);
+/// Uses memory for a moment and leaves the rest to a child, which does the same.
+fn move_on(options: &Options) {
+    allocate(options);
     std::thread::sleep(Duration::from_millis(15));
-    let _ = again(told.life.max(10) + 1).spawn().unwrap();
+    let _ = again(options.life.max(10) + 1).spawn().unwrap();
 }
 
 /// Uses memory on every GPU that it was given: the driver lists it while it lives.
-fn allocate(told: &Told) {
+fn allocate(options: &Options) {
     let devices = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
     let devices: Vec<&str> = devices.split(',').filter(|uuid| !uuid.is_empty()).collect();
     for uuid in &devices {
-        let bytes = told.used.unwrap_or(told.memory / devices.len() as u64);
-        let path = told.claims.join(format!("{}.{uuid}", std::process::id()));
+        let bytes = options.used.unwrap_or(options.memory / devices.len() as u64);
+        let path = options.claims.join(format!("{}.{uuid}", std::process::id()));
         let new = path.with_extension(format!("{}.new", std::process::id()));
         fs::write(&new, bytes.to_string()).unwrap();
         fs::rename(&new, &path).unwrap();
@@ -184,16 +185,16 @@ fn note(diary: &Path, what: &str) {
     file.write_all(line.as_bytes()).unwrap();
 }
 
-fn serve(told: &Told) {
+fn serve(options: &Options) {
     let begun = Instant::now();
-    if let Some(after) = told.flap {
+    if let Some(after) = options.flap {
         std::thread::spawn(move || {
             std::thread::sleep(after);
             exit(1);
         });
     }
-    let listener = TcpListener::bind(("127.0.0.1", told.port)).unwrap_or_else(|error| {
-        eprintln!("cannot listen on {}: {error}", told.port);
+    let listener = TcpListener::bind(("127.0.0.1", options.port)).unwrap_or_else(|error| {
+        eprintln!("cannot listen on {}: {error}", options.port);
         exit(1);
     });
     let mut served = false;
@@ -201,10 +202,10 @@ fn serve(told: &Told) {
         let Ok(mut connection) = connection else { continue };
         let _ = connection.set_read_timeout(Some(Duration::from_secs(1)));
         let _ = connection.read(&mut [0; 4096]);
-        let ready = told.ready_after.is_none_or(|after| begun.elapsed() >= after);
+        let ready = options.ready_after.is_none_or(|after| begun.elapsed() >= after);
         if ready && !served {
             served = true;
-            note(&told.diary, "ready");
+            note(&options.diary, "ready");
         }
         let status = if ready { "200 OK" } else { "503 Service Unavailable" };
         let _ = write!(connection, "HTTP/1.1 {status}\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok");

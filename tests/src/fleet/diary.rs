@@ -1,4 +1,4 @@
-//! What engines note of themselves: when each was started, and when it first served.
+//! The diary of a machine: each engine writes down when it was started and when it first served.
 
 use std::path::Path;
 
@@ -7,19 +7,19 @@ use std::path::Path;
 pub struct Entry {
     /// `start` or `ready`.
     pub what: String,
-    /// Milliseconds of the day and all days before it.
+    /// Milliseconds since the Unix epoch.
     pub at: u64,
-    /// Who.
+    /// The pid of the engine.
     pub pid: u32,
     /// Its slot.
     pub slot: String,
-    /// Which start of it.
+    /// The generation of the slot.
     pub generation: u64,
     /// The GPUs that it was given.
     pub devices: Vec<String>,
 }
 
-/// Reads a diary; nobody has written it yet means that it is empty.
+/// Reads a diary. A missing file is an empty diary.
 #[must_use]
 pub fn read(path: &Path) -> Vec<Entry> {
     let text = std::fs::read_to_string(path).unwrap_or_default();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use berth_nvml_mock::ScriptedDriver;
 use tempfile::TempDir;
 
-use super::{Agent, Entry, Fleet, Gpu, Living, Plan, Scene, diary, processes};
+use super::{Agent, DriverScript, Entry, Fleet, Gpu, Living, Plan, diary, processes};
 use crate::service::GIB;
 
 /// A machine. What its agents started is ended when the last of it is dropped.
@@ -20,7 +20,7 @@ struct Inner {
     name: String,
     directory: TempDir,
     driver: ScriptedDriver,
-    scene: Mutex<Scene>,
+    scene: Mutex<DriverScript>,
     agents: AtomicU32,
 }
 
@@ -40,7 +40,7 @@ impl Machine {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let driver = ScriptedDriver::in_directory(directory.path()).expect("the mock of NVML is built");
         let gpu = |(index, gib): (usize, &u64)| Gpu::new(&format!("GPU-{name}-{index}"), index, gib * GIB);
-        let scene = Scene { gpus: gibs.iter().enumerate().map(gpu).collect(), ..Scene::default() };
+        let scene = DriverScript { gpus: gibs.iter().enumerate().map(gpu).collect(), ..DriverScript::default() };
         driver.rewrite(&scene.script()).expect("a script");
         Self(Arc::new(Inner { name, directory, driver, scene: Mutex::new(scene), agents: AtomicU32::new(0) }))
     }
@@ -76,7 +76,7 @@ impl Machine {
     }
 
     /// Changes what the driver shows, while agents look.
-    pub fn change(&self, change: impl FnOnce(&mut Scene)) {
+    pub fn change(&self, change: impl FnOnce(&mut DriverScript)) {
         let mut scene = self.0.scene.lock().unwrap();
         change(&mut scene);
         self.0.driver.rewrite(&scene.script()).expect("a script");

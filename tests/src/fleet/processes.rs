@@ -1,4 +1,4 @@
-//! The processes of slots, as the kernel shows them: no word of an agent is believed.
+//! The processes of slots as the kernel shows them, independent of what agents report.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ pub struct Living {
     pub pid: u32,
     /// Its slot.
     pub slot: String,
-    /// Which start of it.
+    /// The generation of the slot.
     pub generation: u64,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn used(home: &Path, claims: &Path, uuid: &str) -> Vec<(u32, u64)> {
         let Some((pid, of)) = name.to_str().and_then(|name| name.split_once('.')) else { continue };
         let (Ok(pid), true) = (pid.parse(), of == uuid) else { continue };
         let bytes = fs::read_to_string(entry.path()).ok().and_then(|text| text.trim().parse().ok());
-        // The number may be somebody else's by now.
+        // The pid may belong to another process by now.
         if look(pid, &mine).is_some() {
             found.extend(bytes.map(|bytes| (pid, bytes)));
         }

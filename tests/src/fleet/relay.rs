@@ -1,4 +1,4 @@
-//! Somebody between an agent and its server who keeps old answers and hands them out again.
+//! A proxy between an agent and its server that keeps old answers and can send them again.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,8 +8,8 @@ use std::{io, thread};
 use super::Fleet;
 use crate::service::eventually;
 
-/// A proxy on a port of its own. It passes everything on, but that polls wait only a moment, that a test can have one of
-/// them answered with what was said before, and that it can be cut.
+/// A proxy on a port of its own. It forwards everything, except that polls wait only a moment, that a test can have one
+/// of them answered with an older answer, and that it can be cut.
 #[derive(Clone, Debug)]
 pub struct Relay {
     address: String,
@@ -32,13 +32,13 @@ struct Heard {
 }
 
 impl Relay {
-    /// Stands between agents and the server of a fleet.
+    /// Starts a proxy to the server of a fleet.
     #[must_use]
     pub fn to(fleet: &Fleet) -> Self {
         Self::start(fleet, true)
     }
 
-    /// The same, but polls wait for as long as the agent asked them to.
+    /// Starts a proxy whose polls wait for as long as the agent asked.
     #[must_use]
     pub fn patient(fleet: &Fleet) -> Self {
         Self::start(fleet, false)
@@ -52,7 +52,7 @@ impl Relay {
         thread::spawn(move || {
             for connection in listener.incoming().flatten() {
                 let relay = serving.clone();
-                // Whoever leaves in the middle comes back.
+                // An agent whose connection breaks connects again.
                 thread::spawn(move || drop(relay.pass_on(&connection)));
             }
         });

@@ -34,7 +34,7 @@ pub struct Charge {
     pub releasing: u64,
     /// Promised.
     pub promised: u64,
-    /// Somebody else's.
+    /// Foreign memory.
     pub foreign: u64,
     /// Offered.
     pub free: u64,

@@ -1,6 +1,7 @@
 //! A slow, obvious model of slots, workloads and ledgers, written from the design alone: plain maps, folded over the
 //! events, with every transition that is not in the lives of the design refused.
 
+pub mod placement;
 mod slots;
 mod work;
 
@@ -13,7 +14,7 @@ use berth_domain::{
     RunnerId, SlotId, SlotState, Submission, Timestamp, WorkloadId, WorkloadState,
 };
 
-use crate::run::{Broken, Outcome};
+use crate::system_under_test::{AssertionResult, FailedAssertion};
 
 /// A slot's name: its id, and its runner if the server never made it.
 pub type Name = (SlotId, Option<RunnerId>);
@@ -25,15 +26,15 @@ pub struct Slot {
     pub placed: Option<Arc<PlacedSlot>>,
     /// Its model as it was placed.
     pub spec: Option<Arc<ModelSpec>>,
-    /// Where.
+    /// The runner that has it.
     pub runner: RunnerId,
     /// Where it is in its life.
     pub state: SlotState,
-    /// Which start.
+    /// The number of its last start.
     pub generation: Generation,
-    /// On which devices, how much, alone or not.
+    /// Device, bytes, and whether the claim is exclusive.
     pub claims: Vec<(DeviceUuid, Bytes, bool)>,
-    /// What its claims are.
+    /// The phase of all its claims.
     pub phase: Phase,
     /// Its stop takes too long.
     pub stalled: bool,
@@ -50,7 +51,7 @@ pub struct Workload {
     pub submission: Arc<Submission>,
     /// Where it is in its life.
     pub state: WorkloadState,
-    /// Which try.
+    /// The number of the present attempt.
     pub attempt: u32,
     /// Its slot.
     pub slot: Option<SlotId>,
@@ -67,9 +68,9 @@ pub struct Workload {
 pub struct Device {
     /// The capacity that each runner sees.
     pub seats: BTreeMap<RunnerId, Bytes>,
-    /// The last capacity that anybody saw.
+    /// The last capacity that a runner reported.
     pub capacity: Bytes,
-    /// In use by others.
+    /// Memory in use that is not ours.
     pub foreign: Bytes,
 }
 
@@ -86,7 +87,7 @@ pub struct Model {
     pub corrected: BTreeMap<GpuCount, Vec<Bytes>>,
 }
 
-/// Everything.
+/// The reference model.
 #[derive(Clone, Debug, Default)]
 pub struct Reference {
     /// Slots by name.
@@ -99,7 +100,7 @@ pub struct Reference {
     pub machines: BTreeMap<RunnerId, MachineId>,
     /// CPU and RAM of each machine.
     pub hosts: BTreeMap<MachineId, (Millicores, Bytes)>,
-    /// What each runner is like.
+    /// Pool, labels and runtimes of each runner.
     pub traits: BTreeMap<RunnerId, Arc<RunnerTraits>>,
     /// The catalogue.
     pub models: BTreeMap<ModelName, Model>,
@@ -109,8 +110,8 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Hears of an event.
-    pub fn hear(&mut self, event: &Event, at: Timestamp) -> Outcome {
+    /// Applies an event, or fails if the lives of the design do not allow it.
+    pub fn apply(&mut self, event: &Event, at: Timestamp) -> AssertionResult {
         match event {
             Event::ModelPut { spec, revision } => {
                 // A new revision begins anew.
@@ -152,8 +153,8 @@ impl Reference {
                 self.devices.get_mut(uuid).into_iter().for_each(|row| row.foreign = *bytes);
             }
             _ => {
-                self.hear_of_slot(event, at)?;
-                self.hear_of_workload(event)?;
+                self.apply_to_slot(event, at)?;
+                self.apply_to_workload(event)?;
             }
         }
         self.tidy();
@@ -170,14 +171,20 @@ impl Reference {
 
     /// Something else is charged from now on: out of memory, only more; learned, only where the model says so; never
     /// more than half above its entry, nor less than half of it.
-    fn correct(&mut self, name: &ModelName, count: GpuCount, bytes: &[Bytes], why: CorrectionReason) -> Outcome {
+    fn correct(
+        &mut self,
+        name: &ModelName,
+        count: GpuCount,
+        bytes: &[Bytes],
+        why: CorrectionReason,
+    ) -> AssertionResult {
         let Some(spec) = self.models.get(name).map(|model| model.spec.clone()) else { return Ok(()) };
         let as_bytes = |needs: Option<Vec<GpuMemory>>| -> Option<Vec<Bytes>> {
             needs?.into_iter().map(GpuMemory::bytes).collect()
         };
         let (entry, before) = (as_bytes(spec.memory_on(count)), as_bytes(self.needs(&spec, count)));
         let (Some(entry), Some(before)) = (entry, before) else {
-            return Err(Broken { check: "corrections", text: format!("{name} has no number for {count}") });
+            return Err(FailedAssertion { check: "corrections", text: format!("{name} has no number for {count}") });
         };
         let known = entry.len() == bytes.len() && bytes != before;
         let bounded = entry.iter().zip(bytes).all(|(entry, bytes)| {
@@ -190,7 +197,7 @@ impl Reference {
         };
         if !(known && bounded && allowed) {
             let text = format!("{name} on {count}: {entry:?}, then {before:?}, now {bytes:?} ({why:?})");
-            return Err(Broken { check: "corrections", text });
+            return Err(FailedAssertion { check: "corrections", text });
         }
         if let Some(model) = self.models.get_mut(name) {
             model.corrected.insert(count, bytes.to_vec());
@@ -198,7 +205,7 @@ impl Reference {
         Ok(())
     }
 
-    /// Nobody else uses anything on the GPUs of a runner whose machine has just started. Its first report is no boot.
+    /// Notes a boot: there is no foreign use on the GPUs of the runner. The first report of a runner is no boot.
     fn boot(&mut self, runner: &RunnerId) {
         if !self.booted.insert(runner.clone()) {
             let here = |device: &&mut Device| device.seats.contains_key(runner);

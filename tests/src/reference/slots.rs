@@ -6,11 +6,11 @@ use berth_core::{Event, Phase, PlacedSlot};
 use berth_domain::{Generation, SlotId, SlotState, Timestamp, WorkloadState};
 
 use super::{Name, Reference, Slot};
-use crate::checks::ensure;
-use crate::run::{Broken, Outcome};
+use crate::assertions::ensure;
+use crate::system_under_test::{AssertionResult, FailedAssertion};
 
 impl Reference {
-    pub(super) fn hear_of_slot(&mut self, event: &Event, at: Timestamp) -> Outcome {
+    pub(super) fn apply_to_slot(&mut self, event: &Event, at: Timestamp) -> AssertionResult {
         use SlotState::{Draining, Failed, Pending, Promised, Ready, Starting, Stopping, Unknown};
         match event {
             Event::SlotPlaced(placed) => self.place(placed)?,
@@ -98,7 +98,7 @@ impl Reference {
         Ok(())
     }
 
-    fn place(&mut self, placed: &Arc<PlacedSlot>) -> Outcome {
+    fn place(&mut self, placed: &Arc<PlacedSlot>) -> AssertionResult {
         let model = self.models.get(&placed.model);
         let current = model.is_some_and(|model| model.revision == placed.revision && !model.deleted);
         ensure!("lives of slots", current, "{placed:?}: not of the model's current revision");
@@ -127,7 +127,7 @@ impl Reference {
         self.slots.get_mut(&(slot, None))
     }
 
-    fn turn(&mut self, event: &Event, slot: SlotId, from: &[SlotState], to: SlotState) -> Outcome {
+    fn turn(&mut self, event: &Event, slot: SlotId, from: &[SlotState], to: SlotState) -> AssertionResult {
         let row = self.slot(slot);
         let legal = row.as_ref().is_some_and(|row| from.contains(&row.state));
         ensure!("lives of slots", legal, "{event:?} while {:?}", row.map(|row| row.state));
@@ -135,7 +135,7 @@ impl Reference {
         Ok(())
     }
 
-    fn release(&mut self, event: &Event, name: &Name, promise: bool) -> Outcome {
+    fn release(&mut self, event: &Event, name: &Name, promise: bool) -> AssertionResult {
         let known = self.slots.remove(name);
         let legal = known.as_ref().is_some_and(|row| (row.state == SlotState::Promised) || !promise);
         ensure!("lives of slots", legal, "{event:?} of {known:?}");

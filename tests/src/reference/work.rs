@@ -4,11 +4,11 @@ use berth_core::{Cause, Event};
 use berth_domain::{RunnerId, SlotId, SlotState, WorkloadEnd, WorkloadId, WorkloadKind, WorkloadState};
 
 use super::{Reference, Slot, Workload};
-use crate::checks::ensure;
-use crate::run::{Broken, Outcome};
+use crate::assertions::ensure;
+use crate::system_under_test::{AssertionResult, FailedAssertion};
 
 impl Reference {
-    pub(super) fn hear_of_workload(&mut self, event: &Event) -> Outcome {
+    pub(super) fn apply_to_workload(&mut self, event: &Event) -> AssertionResult {
         use WorkloadState::{Assigned, Ended, Queued, Running};
         match event {
             Event::WorkloadSubmitted { workload, submission, .. } => {
@@ -67,21 +67,22 @@ impl Reference {
         event: &Event,
         id: WorkloadId,
         legal: impl FnOnce(WorkloadState) -> bool,
-    ) -> Outcome<&mut Workload> {
+    ) -> AssertionResult<&mut Workload> {
         match self.workloads.get_mut(&id) {
             Some(row) if legal(row.state) => Ok(row),
-            row => {
-                Err(Broken { check: "lives of workloads", text: format!("{event:?} while {:?}", row.map(|r| r.state)) })
-            }
+            row => Err(FailedAssertion {
+                check: "lives of workloads",
+                text: format!("{event:?} while {:?}", row.map(|r| r.state)),
+            }),
         }
     }
 
     /// A lease takes one unit of a slot that serves or will; a job takes the slot that was made for it.
-    fn assign(&mut self, event: &Event, id: WorkloadId, slot: SlotId) -> Outcome {
+    fn assign(&mut self, event: &Event, id: WorkloadId, slot: SlotId) -> AssertionResult {
         let taken = self.workloads.values().filter(|row| row.slot == Some(slot)).count();
         let row = self.slots.get(&(slot, None)).cloned();
         let Some(Slot { state, placed: Some(placed), spec: Some(spec), .. }) = row else {
-            return Err(Broken { check: "lives of workloads", text: format!("{event:?}: no such slot") });
+            return Err(FailedAssertion { check: "lives of workloads", text: format!("{event:?}: no such slot") });
         };
         let current = self.models.get(&placed.model).is_some_and(|model| model.revision == placed.revision);
         let workload = self.workload(event, id, |state| state == WorkloadState::Queued)?;

@@ -1,4 +1,7 @@
-//! The other end of the runner protocol: an agent without a machine.
+//! The other end of the runner protocol: an agent without a machine, over HTTP.
+//!
+//! It writes its JSON by hand and shares no code with `berth_sim` or `berth_wire`, so that a test of the API does not
+//! depend on the types under test, and can send what no correct agent sends.
 //!
 //! It does what an agent does (registers, reports, polls, starts and stops what it is told, proves what is gone), but
 //! its GPUs and processes are only numbers, and a test may have it do each step when it likes.

@@ -302,7 +302,7 @@ impl Ask<'_> {
 
     fn open(self) -> Result<Response<Body>, ureq::Error> {
         let url = format!("{}{}", self.api.base(), self.path);
-        // Any method may have a body here, or none: tests send what people send by mistake, too.
+        // Any method may have a body here, or none: tests send mistakes, too.
         let mut request = ureq::http::Request::builder().method(self.method.as_str()).uri(url);
         for (name, value) in &self.headers {
             request = request.header(name, value);

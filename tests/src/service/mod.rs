@@ -14,7 +14,7 @@
 //! | [`Raw`] | a connection without a client: bytes as a test likes them |
 //! | [`FakeAgent`] | the other end of the runner protocol, scripted by a test |
 //! | [`Runner`] | a real agent, whose slots run a shell script |
-//! | [`Obeying`] | such an agent on a thread of its own |
+//! | [`AgentThread`] | such an agent on a thread of its own |
 //! | `gguf` | model files without weights |
 //! | [`ledgers`] | what must be true of every ledger that the server shows |
 #![expect(
@@ -25,13 +25,13 @@
 )]
 
 mod agent;
+mod agent_thread;
 mod api;
 mod binary;
 mod cli;
 mod gguf;
 mod http2;
 pub mod ledgers;
-mod obeying;
 mod raw;
 mod runner;
 mod server;
@@ -41,12 +41,12 @@ mod tls;
 use std::time::{Duration, Instant};
 
 pub use agent::{FakeAgent, Held};
+pub use agent_thread::AgentThread;
 pub use api::{Api, Ask, Reply};
 pub use binary::berth;
 pub use cli::{Printed, cli};
 pub use gguf::{write_gguf, write_gguf_with_heads};
 pub use http2::{Frame, Http2};
-pub use obeying::Obeying;
 pub use raw::Raw;
 pub use runner::{Runner, RunnerOptions};
 pub use server::{Options, Refused, Server};

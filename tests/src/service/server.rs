@@ -23,7 +23,7 @@ pub struct Options {
     wrapper: Vec<OsString>,
     certificate: Option<String>,
     makes_token: bool,
-    /// Kept for as long as anybody may start on it.
+    /// Kept for as long as a server may start on it.
     _own: Option<Arc<TempDir>>,
 }
 
@@ -112,7 +112,7 @@ impl Options {
         for setting in &self.set {
             command.args(["--set", setting]);
         }
-        // Nothing of whoever runs the tests changes what is tested.
+        // The environment of the user who runs the tests changes nothing.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("BERTH_")) {
             command.env_remove(name);
         }

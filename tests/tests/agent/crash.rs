@@ -5,37 +5,37 @@
 
 use std::time::{Duration, Instant};
 
-use berth_tests::fleet::{Agent, Fleet, Machine, Model, Running, Witness};
+use berth_tests::fleet::{Agent, Fleet, LedgerWatch, Machine, Model, Running};
 use berth_tests::service::{eventually, within};
 
 /// One GPU, one agent, and a model whose start, stop and release take a while each.
-struct Stage {
+struct Setup {
     fleet: Fleet,
     machine: Machine,
     agent: Agent,
-    witness: Option<Witness>,
+    watch: Option<LedgerWatch>,
 }
 
-impl Stage {
-    fn set() -> Self {
+impl Setup {
+    fn new() -> Self {
         let fleet = Fleet::with(&["scheduler.attempts=50", "scheduler.backoff=20ms", "scheduler.backoff_limit=20ms"]);
         let machine = Machine::new(&[80]);
         let agent = machine.plan(&fleet).set("stop_grace = \"150ms\"").start(&fleet);
         fleet.model(&Model::new("chat", 60).args(&["--ready-after", "100", "--ignore-term"]));
-        let witness = Some(Witness::of(&machine, &fleet, 1));
-        Self { fleet, machine, agent, witness }
+        let watch = Some(LedgerWatch::of(&machine, &fleet, 1));
+        Self { fleet, machine, agent, watch }
     }
 
-    /// The agent dies and comes back.
-    fn fell(&mut self) {
+    /// Kills the agent with SIGKILL and starts it again.
+    fn kill_and_restart_agent(&mut self) {
         self.agent.kill();
-        self.one_or_none();
+        self.assert_at_most_one_process();
         self.agent.restart();
     }
 
-    /// Of no slot is there more than one.
+    /// Checks that no slot has more than one process, and that one slot at most lives.
     #[track_caller]
-    fn one_or_none(&self) {
+    fn assert_at_most_one_process(&self) {
         let living = self.machine.living();
         for process in &living {
             let same = living.iter().filter(|other| other.slot == process.slot).count();
@@ -44,11 +44,11 @@ impl Stage {
         assert!(living.len() <= 1, "60 and 60 on 80: {living:?}");
     }
 
-    /// Its lease runs, on one process that was started once.
+    /// Waits until the lease runs, and checks that its slot is one process that was started once.
     #[track_caller]
-    fn runs(&self, lease: &str) -> Running {
+    fn assert_runs(&self, lease: &str) -> Running {
         let running = self.fleet.running(lease);
-        self.one_or_none();
+        self.assert_at_most_one_process();
         let alive = self.machine.living_of(&running.slot);
         assert_eq!(alive.len(), 1, "{:?}", self.machine.living());
         assert_eq!(self.machine.starts_of(&running.slot), 1, "nothing is started twice");
@@ -56,17 +56,17 @@ impl Stage {
         running
     }
 
-    /// Everything is back.
+    /// Waits until all memory is free, and checks that no process is left.
     #[track_caller]
-    fn is_clear(&self) {
+    fn assert_all_memory_comes_back(&self) {
         let uuid = self.machine.uuid(0);
         self.fleet.until_charge(&uuid, "everything is free", |charge| charge.used() == 0 && charge.free == 80);
         assert!(self.machine.living().is_empty(), "what is free is gone");
         eventually("the agent has forgotten it", || self.agent.lives().is_empty().then_some(()));
     }
 
-    fn ends(mut self) {
-        self.witness.take().unwrap().saw_nothing_wrong();
+    fn finish(mut self) {
+        self.watch.take().unwrap().saw_nothing_wrong();
     }
 
     /// Waits until the agent has a slot on record that is in this life.
@@ -80,170 +80,170 @@ impl Stage {
 }
 
 #[test]
-fn n3_an_agent_killed_while_a_slot_starts_or_is_ready() {
-    let mut stage = Stage::set();
+fn n3_an_agent_killed_while_a_slot_starts_or_is_ready_adopts_it() {
+    let mut setup = Setup::new();
     for life in ["starting", "ready"] {
-        let lease = stage.fleet.lease("chat");
-        stage.until_life(life);
-        stage.fell();
-        let running = stage.runs(&lease);
-        stage.fleet.stop(&running);
-        stage.is_clear();
+        let lease = setup.fleet.lease("chat");
+        setup.until_life(life);
+        setup.kill_and_restart_agent();
+        let running = setup.assert_runs(&lease);
+        setup.fleet.stop(&running);
+        setup.assert_all_memory_comes_back();
     }
-    stage.ends();
+    setup.finish();
 }
 
 #[test]
-fn n3_an_agent_killed_while_a_slot_ends() {
-    let mut stage = Stage::set();
+fn n3_an_agent_killed_while_a_slot_ends_proves_the_end_after_its_restart() {
+    let mut setup = Setup::new();
     for life in ["ending", "tree_gone", "gone"] {
-        let lease = stage.fleet.lease("chat");
-        let running = stage.runs(&lease);
+        let lease = setup.fleet.lease("chat");
+        let running = setup.assert_runs(&lease);
         // The driver takes its time in the middle one.
-        stage.machine.change(|scene| scene.lists_the_dead = life == "tree_gone");
+        setup.machine.change(|scene| scene.lists_the_dead = life == "tree_gone");
         if life == "gone" {
-            stage.fleet.stop(&running);
-            stage.until_life("ending");
-            stage.fleet.server.signal(rustix::process::Signal::STOP);
-            stage.until_life(life);
-            stage.agent.kill();
-            stage.fleet.server.signal(rustix::process::Signal::CONT);
+            setup.fleet.stop(&running);
+            setup.until_life("ending");
+            setup.fleet.server.signal(rustix::process::Signal::STOP);
+            setup.until_life(life);
+            setup.agent.kill();
+            setup.fleet.server.signal(rustix::process::Signal::CONT);
         } else {
-            stage.fleet.stop(&running);
-            stage.until_life(life);
-            stage.agent.kill();
+            setup.fleet.stop(&running);
+            setup.until_life(life);
+            setup.agent.kill();
         }
-        assert_eq!(stage.fleet.charge(&stage.machine.uuid(0)).used(), 60, "{life}: nobody has heard any proof");
-        stage.agent.restart();
+        assert_eq!(setup.fleet.charge(&setup.machine.uuid(0)).used(), 60, "{life}: nobody has heard any proof");
+        setup.agent.restart();
         if life == "tree_gone" {
-            stage.fleet.until_heard_again(&stage.agent);
-            assert_eq!(stage.fleet.charge(&stage.machine.uuid(0)).used(), 60, "the driver lists it");
-            stage.machine.change(|scene| scene.lists_the_dead = false);
+            setup.fleet.until_heard_again(&setup.agent);
+            assert_eq!(setup.fleet.charge(&setup.machine.uuid(0)).used(), 60, "the driver lists it");
+            setup.machine.change(|scene| scene.lists_the_dead = false);
         }
-        stage.fleet.until_slot(&running.slot, "released");
-        stage.is_clear();
+        setup.fleet.until_slot(&running.slot, "released");
+        setup.assert_all_memory_comes_back();
     }
-    stage.ends();
+    setup.finish();
 }
 
 #[test]
 fn n3_an_agent_that_died_before_it_could_note_the_process_finds_it() {
-    let mut stage = Stage::set();
-    let lease = stage.fleet.lease("chat");
-    stage.until_life("starting");
-    stage.agent.kill();
-    stage.agent.rewrite_as_planned();
-    stage.agent.restart();
-    let running = stage.runs(&lease);
-    stage.fleet.stop(&running);
-    stage.is_clear();
-    stage.ends();
+    let mut setup = Setup::new();
+    let lease = setup.fleet.lease("chat");
+    setup.until_life("starting");
+    setup.agent.kill();
+    setup.agent.rewrite_as_planned();
+    setup.agent.restart();
+    let running = setup.assert_runs(&lease);
+    setup.fleet.stop(&running);
+    setup.assert_all_memory_comes_back();
+    setup.finish();
 }
 
 #[test]
 fn n3_an_agent_that_died_before_it_could_start_starts_it_or_says_that_it_did_not() {
-    let mut stage = Stage::set();
-    let lease = stage.fleet.lease("chat");
-    stage.until_life("starting");
-    stage.agent.kill();
-    stage.machine.end_all();
-    stage.agent.rewrite_as_planned();
-    let _ = std::fs::remove_file(stage.machine.diary_file());
-    stage.agent.restart();
-    let running = stage.runs(&lease);
-    stage.fleet.stop(&running);
-    stage.is_clear();
-    stage.ends();
+    let mut setup = Setup::new();
+    let lease = setup.fleet.lease("chat");
+    setup.until_life("starting");
+    setup.agent.kill();
+    setup.machine.end_all();
+    setup.agent.rewrite_as_planned();
+    let _ = std::fs::remove_file(setup.machine.diary_file());
+    setup.agent.restart();
+    let running = setup.assert_runs(&lease);
+    setup.fleet.stop(&running);
+    setup.assert_all_memory_comes_back();
+    setup.finish();
 }
 
 #[test]
-fn n3_an_agent_killed_at_any_moment_of_a_start() {
-    let mut stage = Stage::set();
+fn n3_an_agent_killed_at_any_moment_of_a_start_starts_nothing_twice() {
+    let mut setup = Setup::new();
     for moment in 0..16 {
-        let lease = stage.fleet.lease("chat");
+        let lease = setup.fleet.lease("chat");
         std::thread::sleep(Duration::from_millis(moment * 3));
-        stage.fell();
-        let running = stage.runs(&lease);
-        stage.fleet.stop(&running);
-        stage.is_clear();
+        setup.kill_and_restart_agent();
+        let running = setup.assert_runs(&lease);
+        setup.fleet.stop(&running);
+        setup.assert_all_memory_comes_back();
     }
-    stage.ends();
+    setup.finish();
 }
 
 #[test]
-fn n3_an_agent_killed_at_any_moment_of_a_stop() {
-    let mut stage = Stage::set();
+fn n3_an_agent_killed_at_any_moment_of_a_stop_frees_memory_on_proof() {
+    let mut setup = Setup::new();
     for moment in 0..10 {
-        let lease = stage.fleet.lease("chat");
-        let running = stage.runs(&lease);
-        stage.fleet.stop(&running);
+        let lease = setup.fleet.lease("chat");
+        let running = setup.assert_runs(&lease);
+        setup.fleet.stop(&running);
         std::thread::sleep(Duration::from_millis(moment * 25));
-        stage.fell();
-        stage.fleet.until_slot(&running.slot, "released");
-        stage.is_clear();
+        setup.kill_and_restart_agent();
+        setup.fleet.until_slot(&running.slot, "released");
+        setup.assert_all_memory_comes_back();
     }
-    stage.ends();
+    setup.finish();
 }
 
 #[test]
-fn n3_an_agent_that_is_killed_again_and_again_comes_to_its_end() {
-    let mut stage = Stage::set();
-    let lease = stage.fleet.lease("chat");
+fn n3_an_agent_that_is_killed_again_and_again_still_starts_and_stops_a_slot_once() {
+    let mut setup = Setup::new();
+    let lease = setup.fleet.lease("chat");
     for moment in 0..8 {
         std::thread::sleep(Duration::from_millis(20 + moment * 10));
-        stage.fell();
+        setup.kill_and_restart_agent();
     }
-    let running = stage.runs(&lease);
-    stage.fleet.stop(&running);
+    let running = setup.assert_runs(&lease);
+    setup.fleet.stop(&running);
     for moment in 0..8 {
         std::thread::sleep(Duration::from_millis(20 + moment * 10));
-        stage.fell();
+        setup.kill_and_restart_agent();
     }
-    stage.fleet.until_slot(&running.slot, "released");
-    stage.is_clear();
-    stage.ends();
+    setup.fleet.until_slot(&running.slot, "released");
+    setup.assert_all_memory_comes_back();
+    setup.finish();
 }
 
 #[test]
-fn s1_a_server_killed_at_any_moment_of_a_start_or_a_stop() {
-    let mut stage = Stage::set();
+fn s1_a_server_killed_at_any_moment_of_a_start_or_a_stop_starts_nothing_twice() {
+    let mut setup = Setup::new();
     for moment in 0..6 {
-        let lease = stage.fleet.lease("chat");
+        let lease = setup.fleet.lease("chat");
         std::thread::sleep(Duration::from_millis(moment * 25));
-        stage.fleet.server.kill();
-        stage.one_or_none();
-        stage.fleet.restart();
-        let running = stage.runs(&lease);
-        stage.fleet.stop(&running);
+        setup.fleet.server.kill();
+        setup.assert_at_most_one_process();
+        setup.fleet.restart();
+        let running = setup.assert_runs(&lease);
+        setup.fleet.stop(&running);
         std::thread::sleep(Duration::from_millis(moment * 35));
-        stage.fleet.server.kill();
-        stage.fleet.restart();
-        stage.fleet.until_slot(&running.slot, "released");
-        stage.is_clear();
+        setup.fleet.server.kill();
+        setup.fleet.restart();
+        setup.fleet.until_slot(&running.slot, "released");
+        setup.assert_all_memory_comes_back();
     }
-    stage.ends();
+    setup.finish();
 }
 
 #[test]
-fn s1_agent_and_server_killed_together() {
-    let mut stage = Stage::set();
+fn s1_an_agent_and_a_server_killed_together_start_nothing_twice() {
+    let mut setup = Setup::new();
     for moment in 0..5 {
-        let lease = stage.fleet.lease("chat");
+        let lease = setup.fleet.lease("chat");
         std::thread::sleep(Duration::from_millis(moment * 30));
-        stage.fleet.server.kill();
-        stage.agent.kill();
-        stage.fleet.restart();
-        stage.agent.restart();
-        let running = stage.runs(&lease);
-        let alive = stage.machine.living();
-        stage.fleet.server.kill();
-        stage.agent.kill();
-        stage.agent.restart();
-        let ended = within(Duration::from_millis(200), || (stage.machine.living() != alive).then_some(()));
+        setup.fleet.server.kill();
+        setup.agent.kill();
+        setup.fleet.restart();
+        setup.agent.restart();
+        let running = setup.assert_runs(&lease);
+        let alive = setup.machine.living();
+        setup.fleet.server.kill();
+        setup.agent.kill();
+        setup.agent.restart();
+        let ended = within(Duration::from_millis(200), || (setup.machine.living() != alive).then_some(()));
         assert!(ended.is_none(), "an agent without a server ends nothing");
-        stage.fleet.restart();
-        stage.fleet.stop(&running);
-        stage.is_clear();
+        setup.fleet.restart();
+        setup.fleet.stop(&running);
+        setup.assert_all_memory_comes_back();
     }
-    stage.ends();
+    setup.finish();
 }

@@ -61,7 +61,7 @@ fn n3_a_job_that_ended_while_its_agent_was_dying_has_succeeded() {
 }
 
 #[test]
-fn n3_a_job_whose_end_nobody_saw_has_failed_and_is_not_started_again() {
+fn n3_a_job_whose_end_was_not_observed_has_failed_and_is_not_started_again() {
     let mut stage = Stage::with("0", |plan| plan);
     stage.agent.kill();
     stage.agent.rewrite_as_planned();

@@ -1,4 +1,4 @@
-//! Secrets for models come from the agent's machine, reach the slot, and are in nothing that anybody else can see.
+//! Secrets for models come from the agent's machine, reach the slot, and are in nothing that another user or client can see.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -55,7 +55,7 @@ fn argument_lists() -> Vec<(String, String)> {
     processes.filter_map(read).collect()
 }
 
-/// Everything that anybody but the slot can see of it: answers of the API, logs, records, argument lists.
+/// Everything that is visible outside of the slot: answers of the API, logs, records, argument lists.
 fn everything(fleet: &Fleet, agent: &Agent, slot: &str, workloads: &[&str]) -> Vec<(String, String)> {
     let mut paths: Vec<String> = ["models", "runners", "workloads", "scheduler/slots", "scheduler/decisions"]
         .iter()
@@ -159,7 +159,7 @@ fn a_slot_without_its_secret_is_not_started_and_says_which_file_is_missing() {
 }
 
 #[test]
-fn a_secret_file_that_everybody_can_read_is_warned_about() {
+fn a_secret_file_that_is_world_readable_is_warned_about() {
     let fleet = Fleet::start();
     let machine = Machine::new(&[80]);
     let file = machine.directory().join("hf.token");

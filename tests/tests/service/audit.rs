@@ -1,4 +1,4 @@
-//! The audit log: who did what and who was refused, and that nobody can change it unnoticed.
+//! The audit log: every change and every refusal with its caller, and a change of the log itself is noticed.
 #![expect(clippy::unwrap_used, reason = "what these read on the way to a test is there, or the test has failed")]
 
 use std::path::{Path, PathBuf};
@@ -91,7 +91,7 @@ fn a_line_that_a_witness_saw_must_be_there() {
     let seen: Vec<&str> = log.lines().filter_map(|line| line.split(" line=").nth(1)).collect();
     let fifth = seen.iter().find(|line| line.starts_with("5:")).unwrap().trim();
     let _ = verify_in(&server.api(), server.data_dir(), &["--known", fifth]).ok();
-    // Whoever may write the files cuts the log and makes the head fit.
+    // A process that may write the files cuts the log and makes the head fit.
     let text = std::fs::read_to_string(&file).unwrap();
     let kept: Vec<&str> = text.lines().take(4).collect();
     std::fs::write(&file, format!("{}\n", kept.join("\n"))).unwrap();
@@ -116,7 +116,7 @@ fn a_server_that_starts_on_a_damaged_log_says_so_and_does_not_hide_it() {
 }
 
 #[test]
-fn a_line_that_a_crash_tore_is_nobody_s() {
+fn a_line_that_a_crash_tore_does_not_break_the_chain() {
     let (mut server, file) = recorded(3);
     let mut text = std::fs::read_to_string(&file).unwrap();
     text.push_str("{\"seq\":4,\"prev\":\"00");
@@ -175,7 +175,7 @@ fn the_chain_goes_on_over_files_and_the_oldest_are_removed_by_rule() {
 }
 
 #[test]
-fn who_was_refused_is_on_record_but_cannot_fill_the_disk() {
+fn refused_requests_are_on_record_but_cannot_fill_the_disk() {
     let server = Server::with(&["audit.refused_per_minute=12"]);
     let open = server.api();
     let admin = open.with_token(&open.token("ops", "admin", None));

@@ -210,7 +210,7 @@ fn files_elsewhere_are_not_read_whatever_leads_there() {
     assert_eq!(hint(&nothing), hint(&ask(&secret)), "nobody learns what is there");
     let climbing = api.post("/api/v1/estimate", &json!({ "file": models.path().join("../x.gguf") })).is(422);
     assert_eq!(climbing.body["field"], "file");
-    // A pipe would keep whoever opens it waiting.
+    // A process that opens a pipe would wait.
     make_pipe(&models.path().join("pipe.gguf"));
     assert!(ask(&models.path().join("pipe.gguf")).text.contains("no file"));
     let linked_within = models.path().join("again.gguf");
@@ -237,7 +237,7 @@ fn a_server_without_directories_says_which_setting_to_change() {
 }
 
 #[test]
-fn what_is_no_model_is_refused_by_its_field() {
+fn an_invalid_model_is_refused_with_the_name_of_its_field() {
     let (server, models) = server();
     let api = server.api();
     let text = models.path().join("notes.txt");

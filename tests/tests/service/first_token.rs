@@ -1,5 +1,5 @@
 //! Safe by default on a machine that several people use: the first start makes an admin's token, the command line of the
-//! same user finds it, and nobody else does.
+//! same user finds it, and no other user does.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -22,7 +22,7 @@ fn secret(server: &Server) -> String {
 }
 
 #[test]
-fn the_first_start_makes_an_admins_token_and_nobody_passes_without_one() {
+fn the_first_start_makes_an_admin_token_and_every_request_needs_one() {
     let mut server = Options::default().making_a_token().start();
     let open = server.api();
     for (method, path) in
@@ -53,7 +53,7 @@ fn the_command_line_of_the_same_user_needs_no_token_for_its_own_server() {
     // A token that is given goes before the one that is found.
     let refused = cli(&server.api(), &["--token", "berth_wrong", "runners"]);
     assert!(refused.status != 0 && refused.err.contains("token"), "{}", refused.err);
-    // Once the admin's token is gone from the data directory, nobody finds it.
+    // Once the admin's token is gone from the data directory, the command line does not find it.
     std::fs::remove_file(server.data_dir().join("admin.token")).unwrap();
     assert!(server.terminate().success());
     server.restart();
@@ -63,7 +63,7 @@ fn the_command_line_of_the_same_user_needs_no_token_for_its_own_server() {
 }
 
 #[test]
-fn another_user_of_the_machine_is_nobody() {
+fn another_user_of_the_machine_is_not_authenticated() {
     if !is_root() {
         return;
     }

@@ -1,4 +1,4 @@
-//! What a client may use up, and from where it may come.
+//! Limits on what one client may use, and on the addresses that it may come from.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ fn slow_headers_are_cut_however_slow_they_are() {
 }
 
 #[test]
-fn a_connection_that_nobody_uses_any_more_is_closed() {
+fn an_unused_connection_is_closed() {
     let server = Server::with(&["limits.header_timeout=1s"]);
     let mut idle = Raw::connect(&server.address());
     idle.send("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -84,7 +84,7 @@ fn headers_without_end_are_refused() {
 }
 
 #[test]
-fn who_comes_when_all_places_are_taken_waits() {
+fn a_client_that_comes_when_all_connections_are_taken_waits() {
     let server = Server::with(&["limits.connections=3"]);
     let taken: Vec<Raw> = (0..3)
         .map(|_| {
@@ -133,7 +133,7 @@ fn each_token_has_its_own_rate_and_guessing_has_one_too() {
 }
 
 #[test]
-fn without_tokens_only_this_machine_s_own_names_are_answered() {
+fn without_tokens_only_requests_to_loopback_names_are_answered() {
     let server = Server::start();
     let open = server.api();
     let ask = |header: &str, value: &str| open.ask("GET", "/api/v1/workloads").header(header, value).send();

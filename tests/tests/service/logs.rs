@@ -75,7 +75,7 @@ fn both_streams_come_byte_by_byte_and_from_the_end_as_far_back_as_asked() {
 }
 
 #[test]
-fn who_follows_sees_what_is_written_later_and_the_end_of_the_slot() {
+fn a_follower_reads_what_is_written_later_and_the_end_of_the_slot() {
     let server = Server::start();
     let api = server.api();
     let script = "echo first; while [ ! -e $1/go ]; do sleep 0.05; done; echo second; exec sleep 600";
@@ -108,7 +108,7 @@ fn a_slot_that_crashed_shows_its_last_words_even_after_the_server_forgot_it() {
     assert_eq!(bytes(&api, &slot, ""), b"these are my last words\n");
     assert_eq!(bytes(&api, &slot, "?follow=true"), b"these are my last words\n", "there is nothing to wait for");
 
-    // A server that was started anew does not know the slot; whoever knows the runner reads its log all the same.
+    // A server that was started anew does not know the slot; with the id of the runner its log can be read all the same.
     let options = server.options().listen(&server.address());
     let _ = server.terminate();
     server.restart_with(options);
@@ -142,7 +142,7 @@ fn a_big_log_is_cut_at_the_limits_of_its_files_and_ends_with_the_last_line() {
 }
 
 #[test]
-fn a_reader_who_leaves_makes_room_for_the_next() {
+fn a_reader_that_leaves_makes_room_for_the_next() {
     let server = Server::with(&["limits.agent_requests=1"]);
     let api = server.api();
     let _runner = RunnerOptions::new("box", TALKS).start(&api);
@@ -173,7 +173,7 @@ fn an_agent_that_stands_still_is_504_and_its_reader_is_told_what_to_do() {
 }
 
 #[test]
-fn a_stop_of_the_server_ends_those_who_follow() {
+fn a_stop_of_the_server_ends_followed_logs() {
     let mut server = Server::start();
     let api = server.api();
     let _runner = RunnerOptions::new("box", TALKS).start(&api);

@@ -1,4 +1,4 @@
-//! Whose work is whose: a gateway sees and ends its own work and nobody else's, and has no more of it than it may.
+//! Ownership of work: a gateway sees and ends its own work only, within its limits.
 
 use berth_tests::service::{Api, FakeAgent, GIB, Options, Server};
 use serde_json::{Value, json};
@@ -99,7 +99,7 @@ fn a_gateway_reaches_no_work_of_another_by_any_route() {
 }
 
 #[test]
-fn admins_and_viewers_see_everybodys_work_and_only_admins_end_it() {
+fn admins_and_viewers_see_all_work_and_only_admins_end_it() {
     let mut house = House::new(&[]);
     let own = house.gateway("own", json!({}));
     let id = own.lease("chat").is(201).id();

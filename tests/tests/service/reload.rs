@@ -148,7 +148,7 @@ fn a_certificate_is_replaced_and_a_wrong_one_is_not() {
 }
 
 #[test]
-fn many_signals_end_nothing() {
+fn many_reload_signals_do_not_end_the_server() {
     let mut server = Server::start();
     let open = server.api();
     let admin = open.with_token(&open.token("ops", "admin", None));

@@ -1,4 +1,4 @@
-//! Encryption, who may listen where, and secrets that stay secret.
+//! Encryption, the addresses that a server may listen on, and secrets that stay secret.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::path::PathBuf;
@@ -61,7 +61,7 @@ fn https_works_and_plain_http_on_its_port_does_not() {
 }
 
 #[test]
-fn certificate_files_that_are_none_are_refused_by_name() {
+fn an_invalid_certificate_file_is_refused_by_name() {
     let (one, other) = (Certificate::new(), Certificate::new());
     let refused = |cert: &str, key: &str| {
         let set = [format!("tls.cert={cert}"), format!("tls.key={key}")];
@@ -79,7 +79,7 @@ fn certificate_files_that_are_none_are_refused_by_name() {
 }
 
 #[test]
-fn only_with_tokens_and_tls_may_others_reach_it() {
+fn a_listener_beyond_loopback_needs_tokens_and_tls() {
     let certificate = Certificate::new();
     let mut server = Server::start();
     let own = server.options();

@@ -102,7 +102,7 @@ fn work_that_waits_says_why_and_shows_the_end_of_its_attempt_before() {
 }
 
 #[test]
-fn who_follows_work_that_waits_reads_it_once_it_runs() {
+fn a_follower_of_waiting_work_reads_its_log_once_it_runs() {
     let server = Server::start();
     let api = server.api();
     let id = submitted(&api);
@@ -121,7 +121,7 @@ fn who_follows_work_that_waits_reads_it_once_it_runs() {
 }
 
 #[test]
-fn logs_and_last_lines_are_for_those_who_may_read_the_workload() {
+fn logs_and_last_lines_need_permission_to_read_the_workload() {
     let server = Server::with(&["scheduler.attempts=1"]);
     let open = server.api();
     let admin = open.with_token(&open.token("ops", "admin", None));

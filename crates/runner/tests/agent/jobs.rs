@@ -59,7 +59,7 @@ fn n3_a_job_that_ended_while_its_agent_was_dying_is_not_started_again() {
         until("its end", || machine.carriers(&slot).is_empty());
         machine.start();
         if killing {
-            // It died with its agent, and nobody was there to note how.
+            // It died with its agent, and no process was left to note how.
             is_over(&server, &slot, "reason", &json!("crashed"));
         } else {
             is_over(&server, &slot, "exit_code", &json!(0));
@@ -70,7 +70,7 @@ fn n3_a_job_that_ended_while_its_agent_was_dying_is_not_started_again() {
 }
 
 #[test]
-fn n3_a_job_whose_end_nobody_saw_has_failed_and_is_not_started_again() {
+fn n3_a_job_whose_end_was_not_observed_has_failed_and_is_not_started_again() {
     for is_noted in [false, true] {
         let server = Server::start();
         let (mut machine, slot, gate) = with_job(&server, Machine::new(&server), "0");
@@ -233,7 +233,7 @@ fn on_a_full_disk_a_job_ends_with_its_code_and_nothing_is_started_that_is_not_on
     server.until_heard();
     assert_eq!((machine.runs_at(&gate), machine.runs_at(&next_gate)), (1, 0));
 
-    // Somebody makes room: what is known is written, and what was held back is started.
+    // There is room again: what is known is written, and what was held back is started.
     fs::remove_file(disk.ballast()).unwrap();
     machine.until_runs_at(&next_gate);
     let life = || machine.record_of(&slot).map(|record| record["life"]["gone"]["why"].clone());

@@ -12,8 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::doors;
 use crate::server::Server;
+use crate::subprocess;
 
 /// Long enough for a busy machine; nothing waits that long if it works.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -92,7 +92,7 @@ impl Machine {
         let file = self.path("runner.toml");
         fs::write(&file, self.config()).unwrap();
         let log = File::options().create(true).append(true).open(self.path("agent.log")).unwrap();
-        let words = doors::agent();
+        let words = subprocess::agent();
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).arg(file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         self.child = Some(command.spawn().unwrap());
@@ -202,7 +202,7 @@ impl Machine {
         self.child.as_mut().unwrap().try_wait().unwrap().is_none()
     }
 
-    /// Everybody who carries the mark of a slot of this agent.
+    /// Every process that carries the mark of a slot of this agent.
     pub(crate) fn carriers(&self, slot: &str) -> Vec<u32> {
         let marks = [format!("BERTH_RUNNER_ID={}", self.id), format!("BERTH_SLOT_ID={slot}")];
         let entries = fs::read_dir("/proc").unwrap().flatten();
@@ -215,7 +215,7 @@ impl Machine {
         .collect()
     }
 
-    /// Ends everybody who carries the mark of a slot, by force.
+    /// Kills every process that carries the mark of a slot.
     #[track_caller]
     pub(crate) fn end(&self, slot: &str) {
         until("nobody is left", || {

@@ -115,7 +115,7 @@ fn n8_an_agent_that_is_refused_for_its_protocol_stays_and_tries_again() {
 }
 
 #[test]
-fn n8_a_wish_that_cannot_be_read_ends_nothing() {
+fn n8_a_desired_state_that_cannot_be_read_ends_nothing() {
     let server = Server::start();
     let (mut machine, slot, gate) = with_a_slot(&server);
     // A word of a later version, beside one that it knows.

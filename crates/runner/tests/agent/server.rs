@@ -14,7 +14,7 @@ use crate::machine::until;
 /// What the server says and what it was told.
 #[derive(Debug)]
 pub(crate) struct Words {
-    /// What it says of its protocol: when it is asked who it is, to reports, and to polls.
+    /// What it says of its protocol: in its version, in answers to reports, and in answers to polls.
     pub(crate) protocols: [u32; 3],
     /// Reports are refused with this status and code.
     pub(crate) refuses: Option<(u16, &'static str)>,

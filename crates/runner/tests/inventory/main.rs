@@ -1,10 +1,10 @@
 //! The inventory over the mock of NVML: the real wrapper, a scripted driver.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod driver_failures;
 mod host;
 mod nvml;
 mod simulated;
-mod trouble;
 
 use std::process::{Child, Command, Stdio};
 use std::thread;

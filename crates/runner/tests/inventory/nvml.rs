@@ -1,4 +1,4 @@
-//! What a driver in good order says.
+//! Inventories of a driver without failures.
 
 use berth_domain::{Bytes, GpuHealth};
 use berth_nvml_mock::EXAMPLE;

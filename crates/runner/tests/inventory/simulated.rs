@@ -1,4 +1,4 @@
-//! GPUs that are not there, and whole inventories.
+//! Inventories with simulated GPUs.
 
 use berth_domain::{Bytes, GpuHealth, MachineId};
 use berth_runner::inventory::{Detail, DriverSeen, Gpus, InventorySettings, Machine, SimulatedGpus};

@@ -114,7 +114,7 @@ os.write(1, b'out\\x00\\xff\\n'); os.write(2, b'err\\n'); os.write(1, b'out agai
 }
 
 #[test]
-fn who_reads_along_gets_every_byte_in_order_from_where_it_began() {
+fn a_follower_gets_every_byte_in_order_from_where_it_began() {
     let agent = Agent::new(SpawnOptions::default());
     let go = agent.path("go");
     let script = "
@@ -142,7 +142,7 @@ for number in range(500): os.write(1, b'%d\\n' % number); time.sleep(0.0005)
 }
 
 #[test]
-fn who_reads_too_slowly_is_told_how_much_it_missed() {
+fn a_follower_that_is_too_slow_is_told_how_much_it_missed() {
     let mut agent = Agent::new(SpawnOptions::default());
     agent.logs =
         LogDir::open(&agent.path("tiny"), LogLimits { file: Bytes::new(16 << 10), copies: 0, ..LIMITS }).unwrap();

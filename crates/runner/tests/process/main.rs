@@ -3,7 +3,7 @@
 
 mod health;
 mod log;
+mod process_tree;
+mod slot_users;
 mod spawn;
 mod support;
-mod trees;
-mod users;

@@ -174,7 +174,7 @@ fn an_agent_whose_session_began_outside_its_pid_namespace_reaps_and_ends_slots()
 }
 
 #[test]
-fn n3_a_slot_that_dies_with_its_agent_does_so_and_not_with_whoever_asked_for_it() {
+fn n3_a_slot_that_dies_with_its_agent_does_not_die_with_the_thread_that_asked_for_it() {
     assert!(Spawner::start(SpawnOptions { on_agent_exit: OnAgentExit::Kill, ..SpawnOptions::default() }).is_err());
     let agent = Agent::new(SpawnOptions { on_agent_exit: OnAgentExit::Kill, ..through_the_door() });
     let slot = std::thread::scope(|scope| scope.spawn(|| agent.sh("echo READY; exec sleep 1000", &[])).join().unwrap());
@@ -186,7 +186,7 @@ fn n3_a_slot_that_dies_with_its_agent_does_so_and_not_with_whoever_asked_for_it(
 }
 
 #[test]
-fn n3_a_pid_alone_is_nobody() {
+fn n3_a_pid_with_another_start_time_or_boot_is_not_adopted() {
     let agent = Agent::with_sessions();
     let slot = agent.sh("echo READY; exec sleep 1000", &[]);
     let id = slot.process.id().clone();
@@ -354,7 +354,7 @@ fn every_start_of_a_slot_is_found_by_its_mark_the_newest_first() {
 }
 
 #[test]
-fn a_process_that_wrote_over_its_environment_says_nothing_of_whose_it_is() {
+fn a_process_that_overwrote_its_environment_cannot_be_attributed() {
     let agent = Agent::with_sessions();
     let plain = agent.sh("echo READY; exec sleep 1000", &[]);
     plain.says("READY");

@@ -177,7 +177,7 @@ impl Started {
     }
 }
 
-/// A test that fails leaves nobody behind.
+/// A test that fails leaves no process behind.
 impl Drop for Started {
     fn drop(&mut self) {
         let mut tree = self.tree();
@@ -195,7 +195,7 @@ pub(crate) fn look(tree: &mut Tree) -> Vec<u32> {
     found.iter().map(|process| process.pid).collect()
 }
 
-/// Ends a tree as the agent does: asks once, then forces at every look until nobody is left.
+/// Ends a tree as the agent does: asks once, then forces at every look until no process is left.
 pub(crate) fn stop(mut tree: Tree, grace_ms: u64) {
     let begun = Instant::now();
     let mut left = look(&mut tree);

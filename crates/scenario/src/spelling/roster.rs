@@ -30,14 +30,14 @@ pub(crate) struct Roster {
 impl Roster {
     pub(crate) fn new(agents: &[Agent], models: &[ModelSpec], steps: &[Step]) -> Self {
         let mut roster = Self {
-            runners: agents.iter().map(|agent| agent.id.to_string()).collect(),
-            machines: agents.iter().map(|agent| agent.machine.to_string()).collect(),
+            runners: agents.iter().map(|agent| agent.sim.facts.runner.to_string()).collect(),
+            machines: agents.iter().map(|agent| agent.sim.facts.machine.to_string()).collect(),
             devices: BTreeSet::new(),
             models: BTreeMap::new(),
             workloads: WorkloadNames::default(),
             strays: BTreeSet::new(),
         };
-        for gpu in agents.iter().flat_map(|agent| &agent.gpus) {
+        for gpu in agents.iter().flat_map(|agent| &agent.sim.gpus) {
             roster.devices.extend([&gpu.uuid].into_iter().chain(&gpu.parent).map(ToString::to_string));
         }
         models.iter().for_each(|spec| roster.add_model(spec));
