@@ -46,7 +46,7 @@ impl ClientBuilder {
         }
     }
 
-    /// Who asks.
+    /// Sets the token that authenticates the client.
     #[must_use]
     pub fn token(self, token: impl Into<Option<SecretString>>) -> Self {
         Self { token: token.into(), ..self }
@@ -65,19 +65,19 @@ impl ClientBuilder {
         Self { allow_token_over_http: allow, ..self }
     }
 
-    /// How long an answer may take, beyond the time that a request asks to wait.
+    /// Sets how long an answer may take, beyond the time that a request asks to wait.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// How often a request that may be repeated is sent again when the connection fails.
+    /// Sets how often a request that may be repeated is sent again when the connection fails.
     #[must_use]
     pub fn retries(self, retries: u32) -> Self {
         Self { retries, ..self }
     }
 
-    /// Each request that is under way has a connection of its own: one that is held up holds up no other.
+    /// Gives each request a connection of its own, so that a request that is held up holds up no other.
     #[must_use]
     pub fn apart(self) -> Self {
         Self { apart: true, ..self }
@@ -119,8 +119,8 @@ impl ClientBuilder {
     }
 }
 
-/// Whether nobody on the network can read what is sent to this address: it is encrypted, or stays on this machine.
-/// Names below `localhost` may be looked up elsewhere, so only `localhost` itself counts.
+/// Returns whether no other machine can read what is sent to this address: it is encrypted, or stays on this machine.
+/// Names below `localhost` may be resolved elsewhere, so only `localhost` itself counts.
 fn is_private_way(base: &Url) -> bool {
     let host = base.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
@@ -141,7 +141,7 @@ fn base_url(text: &str) -> Result<Url, ClientError> {
     Ok(url)
 }
 
-/// The header that proves who asks. It stays out of logs.
+/// Returns the header that authenticates the client. It is marked as sensitive, so that it stays out of logs.
 pub(crate) fn authorization(token: &SecretString) -> Result<HeaderValue, ClientError> {
     let text = format!("Bearer {}", token.expose_secret().trim());
     let mut value = HeaderValue::from_str(&text).map_err(|_| ClientError::BadToken)?;

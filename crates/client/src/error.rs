@@ -1,4 +1,4 @@
-//! What can go wrong between here and the server, and what to do about it.
+//! Errors of requests to the server, with what to do about them.
 
 use std::error::Error;
 
@@ -7,53 +7,53 @@ use berth_wire::{Problem, ProblemCode};
 /// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// The server said no.
+    /// The server refused the request.
     #[error("{0}")]
     Problem(Box<Problem>),
-    /// Nobody is there.
+    /// No server answers at the address.
     #[error("nothing answers at {url} ({why}): start it with `berth serve`, or give --server")]
     Unreachable {
-        /// Where.
+        /// The address of the server.
         url: String,
-        /// What the system said.
+        /// The error of the operating system.
         why: String,
     },
-    /// Somebody is there, but the connection is not safe.
+    /// A server answers, but the TLS connection failed.
     #[error("no safe connection to {url} ({why}): give the server's CA with --ca, or check the address")]
     Tls {
-        /// Where.
+        /// The address of the server.
         url: String,
         /// What is wrong.
         why: String,
     },
-    /// It took too long.
+    /// The answer did not come in time.
     #[error("{url} did not answer within {seconds} s: the server is overloaded, or the network drops packets")]
     Timeout {
-        /// Where.
+        /// The address of the server.
         url: String,
-        /// How long it was waited for.
+        /// How long the client waited.
         seconds: u64,
     },
-    /// The connection broke before the answer was whole. Nobody knows whether the request was carried out.
+    /// The connection broke before the answer was complete. The request may or may not have been carried out.
     #[error("the connection to {url} broke ({why}): look whether it was done before trying again")]
     Interrupted {
-        /// Where.
+        /// The address of the server.
         url: String,
-        /// What the system said.
+        /// The error of the operating system.
         why: String,
     },
-    /// Something answered, but not as Berth does.
+    /// The answer is not one of Berth.
     #[error("{url} is not Berth's API ({why}): check --server")]
     NotBerth {
-        /// Where.
+        /// The address of the server.
         url: String,
-        /// What came instead.
+        /// What the answer was instead.
         why: String,
     },
-    /// No address of a server.
+    /// The text is no address of a server.
     #[error("{url:?} is no address of a server: {why}; write http://HOST:PORT")]
     BadUrl {
-        /// What was given.
+        /// The text that was given.
         url: String,
         /// What is wrong with it.
         why: String,
