@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use berth_domain::{Bytes, DeviceUuid, Span};
+use berth_domain::{Bytes, DesiredGpu, DeviceUuid, Span};
 use tokio::sync::watch;
 
 use super::{Look, now};
@@ -29,7 +29,7 @@ struct Sight {
     look: Look,
 }
 
-/// The way to the thread that looks. It ends when this is dropped.
+/// The way to the thread that looks. It ends when this and every [`Occupancy`] are dropped.
 pub(super) struct Eyes {
     asks: Sender<Ask>,
     asked: u64,
@@ -65,9 +65,23 @@ impl Eyes {
         tokio::time::timeout(patience, newer).await.is_ok_and(|seen| seen.is_ok())
     }
 
-    /// Tells a simulated GPU who uses it.
-    pub(super) fn occupy(&self, pid: u32, uuid: DeviceUuid, bytes: Bytes) {
-        drop(self.asks.send(Ask::Occupy { pid, uuid, bytes }));
+    /// Returns the way to tell simulated GPUs which process uses them.
+    pub(super) fn occupancy(&self) -> Occupancy {
+        Occupancy { asks: self.asks.clone() }
+    }
+}
+
+/// Tells simulated GPUs which process uses them. Real ones are asked through their driver.
+pub(super) struct Occupancy {
+    asks: Sender<Ask>,
+}
+
+impl Occupancy {
+    /// Notes that a process of a slot uses the slot's devices, each as far as it is claimed.
+    pub(super) fn occupy(&self, pid: u32, gpus: &[DesiredGpu]) {
+        for gpu in gpus {
+            drop(self.asks.send(Ask::Occupy { pid, uuid: gpu.uuid.clone(), bytes: gpu.memory_bytes }));
+        }
     }
 }
 

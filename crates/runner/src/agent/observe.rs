@@ -3,19 +3,95 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use berth_domain::{DeviceUuid, GpuHealth, SlotEnd, SlotId, Timestamp, WorkloadKind};
+use berth_domain::{DeviceUuid, GpuHealth, RunnerId, SlotEnd, SlotId, Span, Timestamp, WorkloadKind};
 
-use super::Agent;
+use super::config::AgentSettings;
+use super::eyes::{Eyes, Occupancy};
+use super::findings::Findings;
 use super::live::Live;
+use super::slots::Slots;
+use super::{AgentError, Look};
 use crate::inventory::{self, GpuSeen, Inventory, ProcessesSeen};
 use crate::process::{Death, Depth, Exit, ExitFile, ExitNote, Process, ProcessId, ProcessTable, classify};
 use crate::reconcile::{DeviceSeen, DriverSeen, Kept, Life, Seen, TreeSeen};
+use crate::runtime::UserId;
 
 /// How much of a slot's log is looked at for the reason of its end.
 const LAST_WORDS: usize = 16 * 1024;
 
-/// What the driver says is free, device by device.
-pub(super) fn devices(inventory: Option<&Inventory>) -> Vec<DeviceSeen> {
+/// Looks at the machine: the driver through a thread of its own, and the processes of each slot.
+///
+/// An observer changes nothing on the machine. What it sees of a slot that outlives one look (its pids, its memory, how
+/// its process ended) is noted in [`Live`].
+pub(super) struct Observer {
+    eyes: Eyes,
+    /// How long the driver may take for one look.
+    deadline: Span,
+    findings: Findings,
+    pub(super) runner: RunnerId,
+    /// The users that slots run as: only their processes can carry a mark that counts.
+    pub(super) users: BTreeSet<UserId>,
+}
+
+/// What is seen at one time.
+pub(super) struct Observation {
+    /// Each slot on record of which something is at hand.
+    pub(super) slots: BTreeMap<SlotId, Seen>,
+    /// What the driver says is free, device by device.
+    pub(super) devices: Vec<DeviceSeen>,
+}
+
+impl Observer {
+    pub(super) fn start(settings: &AgentSettings, users: BTreeSet<UserId>) -> Result<Self, AgentError> {
+        let eyes = Eyes::open(settings.inventory.clone()).map_err(|error| AgentError::Io("no thread", error))?;
+        let (runner, deadline) = (settings.id.clone(), settings.inventory.deadline);
+        Ok(Self { eyes, deadline, findings: Findings::default(), runner, users })
+    }
+
+    /// Returns what was last seen of the machine.
+    pub(super) fn inventory(&self) -> Look {
+        self.eyes.inventory()
+    }
+
+    /// Returns the way to tell simulated GPUs which process uses them.
+    pub(super) fn occupancy(&self) -> Occupancy {
+        self.eyes.occupancy()
+    }
+
+    /// Asks for a look at the driver, and does not wait for it.
+    pub(super) fn look_soon(&mut self) {
+        self.eyes.nudge();
+    }
+
+    /// Looks at the driver and waits for the answer. Returns false if the driver takes too long.
+    pub(super) async fn look_now(&mut self) -> bool {
+        self.eyes.look_now(self.deadline).await
+    }
+
+    /// Looks at the processes and devices of every slot on record.
+    pub(super) fn observe(
+        &mut self,
+        slots: &mut Slots,
+        table: &ProcessTable,
+        inventory: Option<&Inventory>,
+        now: Timestamp,
+    ) -> Observation {
+        if let Some(inventory) = inventory {
+            self.findings.tell(inventory);
+        }
+        let mut seen = BTreeMap::new();
+        for (id, kept) in slots.record.kept() {
+            let Some(live) = slots.live.get_mut(id) else { continue };
+            let unknown = live.unknown.clone();
+            seen.insert(*id, look(kept, live, table, inventory, now));
+            slots.has_news |= live.unknown != unknown;
+        }
+        Observation { slots: seen, devices: devices(inventory) }
+    }
+}
+
+/// Returns what the driver says is free, device by device.
+fn devices(inventory: Option<&Inventory>) -> Vec<DeviceSeen> {
     let gpus = inventory.map(|inventory| inventory.gpus.as_slice()).unwrap_or_default();
     let seen = |gpu: &GpuSeen| {
         let memory = gpu.memory;
@@ -23,32 +99,6 @@ pub(super) fn devices(inventory: Option<&Inventory>) -> Vec<DeviceSeen> {
         DeviceSeen { uuid: gpu.uuid.clone(), free: (gpu.health == GpuHealth::Ok).then_some(free) }
     };
     gpus.iter().map(seen).collect()
-}
-
-impl Agent {
-    /// Looks at every slot on record.
-    pub(super) fn observe(
-        &mut self,
-        table: &ProcessTable,
-        inventory: Option<&Inventory>,
-        now: Timestamp,
-    ) -> BTreeMap<SlotId, Seen> {
-        self.ask_for_health(now);
-        self.read_logs();
-        let mut all = BTreeMap::new();
-        for (id, kept) in self.record.kept() {
-            let Some(live) = self.live.get_mut(id) else { continue };
-            let unknown = live.unknown.clone();
-            all.insert(*id, look(kept, live, table, inventory, now));
-            self.news |= live.unknown != unknown;
-        }
-        all
-    }
-
-    /// Reads what slots wrote. A log that cannot be read is a log that is not shown.
-    pub(super) fn read_logs(&self) {
-        self.live.values().for_each(|live| drop(live.log.pump()));
-    }
 }
 
 fn look(kept: &Kept, live: &mut Live, table: &ProcessTable, inventory: Option<&Inventory>, now: Timestamp) -> Seen {

@@ -15,7 +15,9 @@
 //! | to be asked about ends nothing and starts nothing | `slot`, `unrecorded` |
 //! | of a tree that nobody can look into nothing is concluded, and nothing is done about it | `slot` |
 
+mod assignment;
 mod end;
+mod life;
 mod slot;
 mod start;
 #[cfg(test)]
@@ -30,7 +32,9 @@ use berth_domain::{
     Span, Timestamp,
 };
 
-pub use slot::{Kept, Life};
+pub use assignment::Assignment;
+pub use life::Life;
+pub use slot::Kept;
 
 use crate::process::{Carrier, ProcessId};
 
@@ -290,6 +294,12 @@ impl Action {
     #[must_use]
     pub fn needs_a_fresh_look(&self) -> bool {
         matches!(self, Self::Start(_) | Self::Refuse(_) | Self::LookFor(_) | Self::NoTrace(_) | Self::Gone(..))
+    }
+
+    /// Returns the slot that should be looked for, if that is what this action asks.
+    #[must_use]
+    pub fn sought(&self) -> Option<&DesiredSlot> {
+        if let Self::LookFor(slot) = self { Some(slot) } else { None }
     }
 }
 

@@ -1,88 +1,15 @@
-//! The life of one slot on its machine.
+//! What one slot on record needs next.
 
 use std::collections::BTreeSet;
 
 use berth_domain::{
-    DesiredAction, DesiredGpu, DesiredSlot, Evidence, ExitStatus, FailureReason, Generation, RunSpec, SlotEnd, SlotId,
-    Timestamp, WorkloadKind,
+    DesiredAction, DesiredGpu, DesiredSlot, ExitStatus, FailureReason, Generation, RunSpec, SlotEnd, SlotId,
+    WorkloadKind,
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Action, DriverSeen, Health, Seen, TreeSeen, World, end};
+use super::{Action, DriverSeen, Health, Life, Seen, TreeSeen, World, end};
 use crate::process::{ProcessId, StartedAs};
-
-/// Where a slot is. Each is on the disk before it is acted upon.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Life {
-    /// About to be started. Found in a round, it is of an agent that died before it could note the process.
-    Planned,
-    /// Its process was started.
-    Started {
-        /// When.
-        at: Timestamp,
-        /// It answers.
-        ready: bool,
-    },
-    /// Its tree is being ended.
-    Ending {
-        /// Since when.
-        since: Timestamp,
-        /// It was asked and did not; it is being ended by force.
-        killed: bool,
-        /// Why.
-        why: SlotEnd,
-        /// Whether it had answered before it was asked to end. A slot that was still loading gets a shorter grace.
-        #[serde(default = "was_ready")]
-        was_ready: bool,
-    },
-    /// Nobody of its tree is left.
-    TreeGone {
-        /// Since when.
-        since: Timestamp,
-        /// Why.
-        why: SlotEnd,
-    },
-    /// Gone, and proven so. Said again until the server has heard it.
-    Gone {
-        /// How it came to its end.
-        why: SlotEnd,
-        /// What was seen of its end.
-        evidence: Evidence,
-    },
-    /// Never started: there was too little memory. Proof that it holds none.
-    Refused,
-    /// It cannot be ended, or the driver will not let go of it.
-    GivenUp,
-}
-
-/// Records of earlier agents do not say whether a slot that is being ended was ready: it then gets its whole grace.
-fn was_ready() -> bool {
-    true
-}
-
-impl Life {
-    /// The life of a slot whose tree is asked to end now.
-    #[must_use]
-    pub fn asked_to_end(&self, now: Timestamp, why: SlotEnd) -> Self {
-        let was_ready = match self {
-            Self::Started { ready, .. } => *ready,
-            Self::Ending { was_ready, .. } => *was_ready,
-            Self::Planned => false,
-            Self::TreeGone { .. } | Self::Gone { .. } | Self::Refused | Self::GivenUp => true,
-        };
-        Self::Ending { since: now, killed: false, why, was_ready }
-    }
-
-    /// The life of a slot whose tree is ended by force. Anything that is not being ended stays as it is.
-    #[must_use]
-    pub fn ended_by_force(self) -> Self {
-        match self {
-            Self::Ending { since, why, was_ready, .. } => Self::Ending { since, killed: true, why, was_ready },
-            other => other,
-        }
-    }
-}
 
 /// What the agent keeps of one slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,7 +10,8 @@ use berth_estimate::Reader;
 use berth_wire::{AgentRequest, Problem, RequestId, RequestKind};
 use tokio::task::JoinHandle;
 
-use super::Agent;
+use super::config::AgentSettings;
+use super::slots::Slots;
 use crate::process::{Chunk, Follower, RedactedPieces, Redactor, SlotLog};
 
 /// How many are answered at once. The server tells those again that are left.
@@ -26,6 +27,22 @@ pub(super) struct Answers {
 impl Answers {
     pub(super) fn new(client: Client, runner: RunnerId) -> Self {
         Self { client, runner, tasks: BTreeMap::new() }
+    }
+
+    /// Begins to answer the requests that are not being answered yet.
+    pub(super) fn answer(
+        &mut self,
+        requests: Vec<AgentRequest>,
+        slots: &Slots,
+        settings: &AgentSettings,
+        redactor: impl Fn() -> Redactor,
+    ) {
+        for request in requests {
+            if self.admits(request.id) {
+                let found = find(&request.kind, slots, settings, &redactor);
+                self.spawn(request.id, found);
+            }
+        }
     }
 
     /// Whether there is room for this one, and it is not being answered already.
@@ -89,46 +106,22 @@ impl Found {
     }
 }
 
-impl Agent {
-    /// Begins to answer what was not begun yet.
-    pub(super) fn answer(&mut self, requests: Vec<AgentRequest>) {
-        for request in requests {
-            if self.answers.admits(request.id) {
-                let found = self.find(&request.kind);
-                self.answers.spawn(request.id, found);
-            }
+fn find(kind: &RequestKind, slots: &Slots, settings: &AgentSettings, redactor: impl Fn() -> Redactor) -> Found {
+    match *kind {
+        RequestKind::Estimate { ref question } => {
+            let reader = Reader {
+                who: format!("runner {}", settings.id),
+                setting: "agent.model_dirs",
+                directories: settings.model_dirs.clone(),
+            };
+            Found::Files { reader, question: question.clone() }
         }
-    }
-
-    fn find(&self, kind: &RequestKind) -> Found {
-        match *kind {
-            RequestKind::Estimate { ref question } => {
-                let reader = Reader {
-                    who: format!("runner {}", self.settings.id),
-                    setting: "agent.model_dirs",
-                    directories: self.settings.model_dirs.clone(),
-                };
-                Found::Files { reader, question: question.clone() }
-            }
-            RequestKind::Logs { slot_id, generation, tail_bytes, follow } => {
-                let kept = self.record.kept().get(&slot_id).map(|kept| kept.generation);
-                let is_meant = kept.is_some() && generation.is_none_or(|generation| kept == Some(generation));
-                let log = match self.live.get(&slot_id).filter(|_| is_meant) {
-                    Some(live) => Ok(Some(live.log.clone())),
-                    None => self.logs.past(slot_id, generation),
-                };
-                match log {
-                    Ok(Some(log)) => Found::Log { log, tail_bytes, follow, redactor: self.redactor() },
-                    Ok(None) => {
-                        Found::nothing(404, "no_log", format!("there is no log of slot {slot_id}, or no longer"))
-                    }
-                    Err(error) => Found::nothing(500, "unreadable", format!("the log of slot {slot_id}: {error}")),
-                }
-            }
-            RequestKind::Unknown => {
-                Found::nothing(501, "unsupported", "this version of the agent does not know how to")
-            }
-        }
+        RequestKind::Logs { slot_id, generation, tail_bytes, follow } => match slots.find_log(slot_id, generation) {
+            Ok(Some(log)) => Found::Log { log, tail_bytes, follow, redactor: redactor() },
+            Ok(None) => Found::nothing(404, "no_log", format!("there is no log of slot {slot_id}, or no longer")),
+            Err(error) => Found::nothing(500, "unreadable", format!("the log of slot {slot_id}: {error}")),
+        },
+        RequestKind::Unknown => Found::nothing(501, "unsupported", "this version of the agent does not know how to"),
     }
 }
 

@@ -5,55 +5,66 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::time::Instant;
 
-use berth_domain::{DesiredAction, DesiredSlot, DeviceUuid, GpuHealth, SlotId};
+use berth_domain::{DesiredSlot, DeviceUuid, GpuHealth, RunnerId, SlotId};
 
-use super::Agent;
+use super::live::Live;
+use super::observe::Observer;
+use super::slots::Slots;
 use crate::inventory::{DriverSeen, GpuSeen, Inventory, ProcessesSeen};
 use crate::process::{ProcessTable, carriers, is_legible, sees_every_process};
-use crate::reconcile::{Doubt, Trace};
+use crate::reconcile::Trace;
+use crate::runtime::UserId;
 
-impl Agent {
-    /// Looks for slots on everybody. One table serves all of them.
+impl Observer {
+    /// Looks for slots that are not on record. One process table serves all of them.
     pub(super) fn look_for(
         &self,
+        slots: &Slots,
         table: &ProcessTable,
         inventory: Option<&Inventory>,
-        slots: &[DesiredSlot],
+        wanted: &[DesiredSlot],
     ) -> BTreeMap<SlotId, Trace> {
+        let search = Search { runner: &self.runner, users: &self.users, live: &slots.live, table, inventory };
         let trace = |slot: &DesiredSlot| {
-            let found = self.trace(table, inventory, slot);
+            let found = search.trace(slot);
             found.unwrap_or_else(|error| Trace::Unknown(format!("processes cannot be looked at: {error}")))
         };
-        slots.iter().map(|slot| (slot.id, trace(slot))).collect()
+        wanted.iter().map(|slot| (slot.id, trace(slot))).collect()
     }
+}
 
-    fn trace(&self, table: &ProcessTable, inventory: Option<&Inventory>, slot: &DesiredSlot) -> io::Result<Trace> {
-        // A table is not read at one instant, so somebody who forks all the time may be missing in it.
-        for table in [table, table.again()?] {
-            if let Some(carrier) = carriers(table, &self.settings.id, slot.id, &self.users)?.into_iter().next() {
+/// Where one search looks.
+struct Search<'a> {
+    runner: &'a RunnerId,
+    users: &'a BTreeSet<UserId>,
+    /// The slots whose processes are known.
+    live: &'a BTreeMap<SlotId, Live>,
+    table: &'a ProcessTable,
+    inventory: Option<&'a Inventory>,
+}
+
+impl Search<'_> {
+    fn trace(&self, slot: &DesiredSlot) -> io::Result<Trace> {
+        // A table is not read at one instant, so a process that forks all the time may be missing in it.
+        for table in [self.table, self.table.again()?] {
+            if let Some(carrier) = carriers(table, self.runner, slot.id, self.users)?.into_iter().next() {
                 return Ok(Trace::Carried(carrier));
             }
         }
-        let doubt = match inventory {
+        let doubt = match self.inventory {
             None => Some("the driver was not looked at yet".to_owned()),
-            Some(inventory) => self.doubt_on_devices(table, inventory, slot)?,
+            Some(inventory) => self.doubt_on_devices(inventory, slot)?,
         };
         Ok(Trace::Nobody { doubt })
     }
 
     /// Why somebody of a slot may be on its devices though nobody carries its mark.
-    fn doubt_on_devices(
-        &self,
-        table: &ProcessTable,
-        inventory: &Inventory,
-        slot: &DesiredSlot,
-    ) -> io::Result<Option<String>> {
+    fn doubt_on_devices(&self, inventory: &Inventory, slot: &DesiredSlot) -> io::Result<Option<String>> {
         let uuids: BTreeSet<&DeviceUuid> = slot.gpus.iter().map(|gpu| &gpu.uuid).collect();
         for uuid in uuids {
             let doubt = match (inventory.gpus.iter().find(|gpu| gpu.uuid == *uuid), &inventory.driver) {
-                (Some(gpu), _) => self.doubt_on(table, gpu)?,
+                (Some(gpu), _) => self.doubt_on(gpu)?,
                 (None, DriverSeen::Absent(why)) => Some(format!("the driver cannot be asked about {uuid}: {why}")),
                 (None, _) if !inventory.notes.is_empty() => {
                     Some(format!("the driver does not show {uuid}: {}", inventory.notes.join("; ")))
@@ -68,12 +79,12 @@ impl Agent {
         Ok(None)
     }
 
-    fn doubt_on(&self, table: &ProcessTable, gpu: &GpuSeen) -> io::Result<Option<String>> {
+    fn doubt_on(&self, gpu: &GpuSeen) -> io::Result<Option<String>> {
         let uuid = &gpu.uuid;
         match (gpu.health, &gpu.processes) {
             (GpuHealth::Ok, ProcessesSeen::Listed(listed)) => {
                 for process in listed {
-                    if let Some(why) = self.doubt_about(table, process.pid)? {
+                    if let Some(why) = self.doubt_about(process.pid)? {
                         return Ok(Some(format!("the driver lists process {} on {uuid}, and {why}", process.pid)));
                     }
                 }
@@ -89,54 +100,19 @@ impl Agent {
             }
         }
         // In a pid namespace of its own the agent does not see everybody, and the driver may list nobody for them.
-        let is_explained = gpu.used_by(&BTreeSet::new(), |pid| table.get(pid).is_some()).is_some();
+        let is_explained = gpu.used_by(&BTreeSet::new(), |pid| self.table.get(pid).is_some()).is_some();
         let doubt = || format!("memory of {uuid} is in use, and the driver does not say by whom");
         Ok((!is_explained && !sees_every_process()).then(doubt))
     }
 
     /// Why a process that the driver lists may be of a slot that is not on record.
-    fn doubt_about(&self, table: &ProcessTable, pid: u32) -> io::Result<Option<&'static str>> {
+    fn doubt_about(&self, pid: u32) -> io::Result<Option<&'static str>> {
         if self.live.values().any(|live| live.pids.contains(&pid)) {
             return Ok(None);
         }
-        if table.get(pid).is_none() {
+        if self.table.get(pid).is_none() {
             return Ok(Some("no such process can be seen from here"));
         }
         Ok((!is_legible(pid)?).then_some("its environment does not say whose it is"))
-    }
-
-    /// Nobody could be looked at: of no slot can anything be told.
-    pub(super) fn cannot_look(&mut self, error: &io::Error) {
-        let why = format!("/proc cannot be read: {error}");
-        tracing::error!(%error, "/proc cannot be read: nothing is concluded and nothing is done");
-        for live in self.live.values_mut() {
-            self.news |= live.unknown.as_ref() != Some(&why);
-            live.unknown = Some(why.clone());
-        }
-        self.doubt_asked(&why);
-    }
-
-    /// Notes of all slots that the server asks about, and that are not on record, why they could not be looked for.
-    pub(super) fn doubt_asked(&mut self, why: &str) {
-        let slots = self.wish.iter().flat_map(|wish| &wish.slots);
-        let is_asked = |slot: &&DesiredSlot| {
-            let kept = self.record.kept().get(&slot.id);
-            let is_unrecorded = kept.is_none_or(|kept| kept.is_replaced_by(slot));
-            is_unrecorded && matches!(slot.action, DesiredAction::Stop | DesiredAction::Account)
-        };
-        let asked: Vec<_> = slots.filter(is_asked).map(|slot| (slot.id, slot.generation)).collect();
-        for (id, generation) in asked {
-            self.doubt(id, Doubt { generation, why: why.to_owned(), looked: Instant::now() });
-        }
-    }
-
-    /// Forgets doubts about slots that are on record by now, or that nobody asks about any more.
-    pub(super) fn drop_settled_doubts(&mut self) {
-        let (wish, kept) = (&self.wish, self.record.kept());
-        self.doubts.retain(|id, doubt| {
-            let is_wanted = |slot: &DesiredSlot| slot.id == *id && slot.generation == doubt.generation;
-            let is_settled = kept.get(id).is_some_and(|kept| kept.generation >= doubt.generation);
-            !is_settled && wish.as_ref().is_some_and(|wish| wish.slots.iter().any(is_wanted))
-        });
     }
 }

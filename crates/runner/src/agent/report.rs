@@ -1,5 +1,7 @@
 //! What the server is told: the machine, and each slot as it is.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use berth_domain::{
@@ -9,8 +11,13 @@ use berth_domain::{
 use berth_wire as wire;
 use berth_wire::ReportRequest;
 
-use super::Agent;
+use super::config::AgentSettings;
+use super::last_lines::add_last_lines;
+use super::link::Link;
 use super::live::Live;
+use super::programs::Programs;
+use super::secrets::SlotSecrets;
+use super::slots::Slots;
 use crate::inventory::{Closeness, ComputeMode, GpuLink, GpuSeen, Inventory};
 use crate::reconcile::{Doubt, Kept, Life};
 
@@ -62,76 +69,93 @@ impl Said {
     }
 }
 
-impl Agent {
-    /// Whether there is something to say, or it was silent for long. One report at a time.
-    pub(super) fn is_time_to_speak(&self) -> bool {
-        let inventory = self.eyes.inventory().filter(|_| !self.link.is_speaking());
-        let report_every = Duration::from_millis(self.settings.report_every.millis());
-        inventory.is_some_and(|seen| self.news || self.said.is_old(&Said::now(&seen), report_every))
+/// Reports to the server: at once when something changed, otherwise after a while. One report is under way at a time.
+pub(super) struct Reporter {
+    settings: Arc<AgentSettings>,
+    pub(super) link: Link,
+    said: Said,
+}
+
+impl Reporter {
+    pub(super) fn new(settings: Arc<AgentSettings>, link: Link) -> Self {
+        Self { settings, link, said: Said::default() }
     }
 
-    /// Reports, if it is time.
-    pub(super) fn speak(&mut self) {
-        let Some(inventory) = self.eyes.inventory().filter(|_| self.is_time_to_speak()) else { return };
-        if self.record.obeys().is_none() {
+    /// Returns whether a report should be sent now.
+    pub(super) fn is_due(&self, inventory: Option<&Inventory>, has_news: bool) -> bool {
+        let report_every = Duration::from_millis(self.settings.report_every.millis());
+        let inventory = inventory.filter(|_| !self.link.is_speaking());
+        inventory.is_some_and(|seen| has_news || self.said.is_old(&Said::now(seen), report_every))
+    }
+
+    /// Sends a report if one is due. An agent that obeys no server yet asks which one this is instead.
+    pub(super) fn report_if_due(
+        &mut self,
+        slots: &mut Slots,
+        programs: &Programs,
+        secrets: &SlotSecrets,
+        inventory: Option<&Inventory>,
+    ) {
+        let Some(inventory) = inventory.filter(|seen| self.is_due(Some(seen), slots.has_news)) else { return };
+        if slots.record.obeys().is_none() {
             return self.link.ask_who();
         }
-        self.news = false;
-        self.said = Said::now(&inventory);
-        let report = self.report(&inventory);
+        slots.has_news = false;
+        self.said = Said::now(inventory);
+        let mut report = report_of(&self.settings, slots, programs, inventory);
+        add_last_lines(&mut report.slots, slots, || secrets.redactor(&programs.runtimes));
         self.link.report(report);
     }
+}
 
-    fn report(&self, inventory: &Inventory) -> ReportRequest {
-        let doubts = self.doubts.iter().map(|(id, doubt)| doubt_report(*id, doubt));
-        // The server means the start that is in doubt, not an older one that is on record.
-        let kept = self.record.kept().values().filter(|kept| !self.doubts.contains_key(&kept.id));
-        let slots = doubts.chain(kept.map(|kept| slot_report(kept, self.live.get(&kept.id))));
-        let offered = self.settings.offered(&self.runtimes, &self.engines);
-        let report = RunnerReport {
-            runner: self.settings.id.clone(),
-            incarnation: None,
-            cluster: None,
-            obeyed: None,
-            shares_machine: true,
-            sequence: Sequence::default(),
-            machine: inventory.host.machine.clone(),
-            boot: inventory.host.boot.clone(),
-            version: words(env!("CARGO_PKG_VERSION")),
-            address: words(self.settings.address.as_deref().unwrap_or_default()),
-            pool: self.settings.pool.clone().unwrap_or_else(PoolName::default_pool),
-            labels: self.settings.labels.clone(),
-            allowed: self.runtimes.allowed(&offered),
-            engines: self.engines.report(),
-            runtimes: offered,
-            host: inventory.host.report(),
-            gpus: inventory.gpus.iter().map(|gpu| self.gpu_report(gpu)).collect(),
-            slots: slots.collect(),
-        };
-        let mut request = ReportRequest::from(report);
-        // An agent that is told no pool leaves it to its token.
-        request.pool = self.settings.pool.clone();
-        for (said, gpu) in request.gpus.iter_mut().zip(&inventory.gpus) {
-            said.utilization_percent = gpu.telemetry.utilization_percent;
-            said.telemetry = telemetry(gpu);
-        }
-        for slot in &mut request.slots {
-            let process = self.record.kept().get(&slot.id).and_then(|kept| kept.process.as_ref());
-            slot.pid = process.map(|process| process.pid);
-        }
-        self.add_last_lines(&mut request.slots);
-        request.links = inventory.links.iter().map(link).collect();
-        request
+fn report_of(settings: &AgentSettings, slots: &Slots, programs: &Programs, inventory: &Inventory) -> ReportRequest {
+    let doubts = slots.doubts().iter().map(|(id, doubt)| doubt_report(*id, doubt));
+    // The server means the start that is in doubt, not an older one that is on record.
+    let kept = slots.kept().values().filter(|kept| !slots.doubts().contains_key(&kept.id));
+    let reported = doubts.chain(kept.map(|kept| slot_report(kept, slots.live.get(&kept.id))));
+    let offered = programs.offered();
+    let report = RunnerReport {
+        runner: settings.id.clone(),
+        incarnation: None,
+        cluster: None,
+        obeyed: None,
+        shares_machine: true,
+        sequence: Sequence::default(),
+        machine: inventory.host.machine.clone(),
+        boot: inventory.host.boot.clone(),
+        version: words(env!("CARGO_PKG_VERSION")),
+        address: words(settings.address.as_deref().unwrap_or_default()),
+        pool: settings.pool.clone().unwrap_or_else(PoolName::default_pool),
+        labels: settings.labels.clone(),
+        allowed: programs.runtimes.allowed(&offered),
+        engines: programs.engines.report(),
+        runtimes: offered,
+        host: inventory.host.report(),
+        gpus: inventory.gpus.iter().map(|gpu| gpu_report(slots.kept(), gpu)).collect(),
+        slots: reported.collect(),
+    };
+    let mut request = ReportRequest::from(report);
+    // An agent without a configured pool leaves it to its token.
+    request.pool = settings.pool.clone();
+    for (said, gpu) in request.gpus.iter_mut().zip(&inventory.gpus) {
+        said.utilization_percent = gpu.telemetry.utilization_percent;
+        said.telemetry = telemetry(gpu);
     }
+    for slot in &mut request.slots {
+        let process = slots.kept().get(&slot.id).and_then(|kept| kept.process.as_ref());
+        slot.pid = process.map(|process| process.pid);
+    }
+    request.links = inventory.links.iter().map(link).collect();
+    request
+}
 
-    /// A device whose slot was given up is out of order, whatever the driver says of it.
-    fn gpu_report(&self, gpu: &GpuSeen) -> GpuReport {
-        let given_up = self.record.kept().values().filter(|kept| kept.life == Life::GivenUp);
-        let is_out_of_order = given_up.flat_map(|kept| &kept.gpus).any(|claim| claim.uuid == gpu.uuid);
-        let report = gpu.report();
-        let health = if is_out_of_order && report.health == GpuHealth::Ok { GpuHealth::Failed } else { report.health };
-        GpuReport { health, ..report }
-    }
+/// Describes a GPU. A device whose slot was given up is out of order, whatever the driver says of it.
+fn gpu_report(kept: &BTreeMap<SlotId, Kept>, gpu: &GpuSeen) -> GpuReport {
+    let given_up = kept.values().filter(|kept| kept.life == Life::GivenUp);
+    let is_out_of_order = given_up.flat_map(|kept| &kept.gpus).any(|claim| claim.uuid == gpu.uuid);
+    let report = gpu.report();
+    let health = if is_out_of_order && report.health == GpuHealth::Ok { GpuHealth::Failed } else { report.health };
+    GpuReport { health, ..report }
 }
 
 fn telemetry(gpu: &GpuSeen) -> wire::GpuTelemetry {
