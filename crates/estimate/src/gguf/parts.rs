@@ -1,4 +1,4 @@
-//! A model in one file or in several.
+//! A model in one GGUF file or in several.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ impl GgufModel {
         Self::open_within(&Reach::everything(), path)
     }
 
-    /// The same, of files within reach.
+    /// Reads the headers of a model whose files may be read by `reach`.
     pub fn open_within(reach: &Reach, path: &Path) -> Result<Self, GgufError> {
         let named = read(reach, path)?;
         let count = named.metadata.count("split.count").unwrap_or(1);
@@ -55,31 +55,31 @@ impl GgufModel {
         }
     }
 
-    /// A model whose one header was read already.
+    /// Makes a model of one header that was read already.
     #[must_use]
     pub fn from_header(header: Header) -> Self {
         Self { metadata: header.metadata, tensors: header.tensors, files: 1 }
     }
 
-    /// The metadata of its first file.
+    /// Returns the metadata of the first file.
     #[must_use]
     pub const fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// Its tensors, in the order of their names.
+    /// Returns the tensors, in the order of their names.
     #[must_use]
     pub fn tensors(&self) -> &[Tensor] {
         &self.tensors
     }
 
-    /// The tensor with this name.
+    /// Returns the tensor with this name.
     #[must_use]
     pub fn tensor(&self, name: &str) -> Option<&Tensor> {
         self.tensors.binary_search_by(|tensor| tensor.name().cmp(name)).ok().and_then(|at| self.tensors.get(at))
     }
 
-    /// How many files it has.
+    /// Returns the number of files.
     #[must_use]
     pub const fn files(&self) -> u64 {
         self.files
@@ -93,7 +93,7 @@ fn read(reach: &Reach, path: &Path) -> Result<Header, GgufError> {
     Header::read(file, length).map_err(refuse)
 }
 
-/// How the files of one model are named: `prefix-00001-of-00003.gguf`.
+/// The names of the files of one model: `prefix-00001-of-00003.gguf`.
 struct PartNames {
     folder: PathBuf,
     prefix: String,
@@ -126,7 +126,7 @@ impl PartNames {
         self.check(&path, number, header)
     }
 
-    /// Refuses a part that belongs somewhere else.
+    /// Refuses a part that belongs to another model.
     fn check(&self, path: &Path, number: u64, header: Header) -> Result<Header, GgufError> {
         let no = header.metadata.count("split.no").unwrap_or(0).saturating_add(1);
         let count = header.metadata.count("split.count").unwrap_or(1);

@@ -19,20 +19,20 @@ const INDEX_LIMIT: u64 = 64 << 20;
 /// The most files of one model.
 const FILE_LIMIT: usize = 4_096;
 
-/// The bytes of a model's weights, by what becomes of them when several GPUs share the model.
+/// The bytes of a model's weights, by how several GPUs share them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FolderWeights {
-    /// Each GPU has its share.
+    /// Weights that are divided: each GPU has its share.
     pub split: u64,
-    /// Each GPU has its share, but a share is at least one head for keys.
+    /// Weights that are divided, with a share of at least one key head.
     pub keys_and_values: u64,
-    /// Each GPU has all of it.
+    /// Weights that each GPU has in full.
     pub replicated: u64,
-    /// What of all this is stored in single precision.
+    /// The part of all weights that is stored in single precision.
     pub single_precision: u64,
-    /// How many files.
+    /// The number of files.
     pub files: u64,
-    /// Whether the files were not all there and the index was believed.
+    /// Whether files were missing and the sizes come from the index.
     pub from_index: bool,
 }
 
@@ -80,7 +80,7 @@ impl FolderWeights {
         Self { files: files as u64, ..Self::default() }
     }
 
-    /// All of it, as one GPU has it.
+    /// Returns the bytes of all weights, as one GPU stores them.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.split.saturating_add(self.keys_and_values).saturating_add(self.replicated)
@@ -103,7 +103,7 @@ impl FolderWeights {
     }
 }
 
-/// What becomes of a tensor when several GPUs share the model.
+/// How several GPUs share a tensor.
 enum Fate {
     Split,
     KeysAndValues,
@@ -121,7 +121,7 @@ fn fate(name: &str, tensor: &TensorInfo) -> Fate {
     }
 }
 
-/// The header of one file, checked against the file's length.
+/// Reads the header of one file and checks it against the file's length.
 fn read_header(reach: &Reach, path: &Path) -> Result<Metadata, FolderError> {
     let failed = |problem| FolderError::Io { path: path.to_owned(), problem };
     let mut file = reach.open(path).map_err(failed)?;
@@ -147,7 +147,7 @@ fn read_header(reach: &Reach, path: &Path) -> Result<Metadata, FolderError> {
     }
 }
 
-/// A name without a path in it.
+/// Returns whether a name has no path in it.
 fn is_plain(name: &str) -> bool {
     Path::new(name).file_name().is_some_and(|file| file == name) && !name.contains(['/', '\\', '\0'])
 }
