@@ -1,4 +1,4 @@
-//! Event sets: who wants to hear of what, and what each heard already.
+//! Event sets: which events each is registered for, and which were delivered already.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,13 +15,13 @@ pub(crate) struct EventSets {
 
 #[derive(Debug, Default)]
 struct EventSet {
-    /// Types of events by UUID.
+    /// The registered types of events, by UUID.
     wanted: BTreeMap<Arc<str>, u64>,
     delivered: BTreeSet<u64>,
 }
 
 impl EventSets {
-    /// Makes a set and says its number. Numbers are not used twice.
+    /// Makes a set and returns its number. Numbers are not reused.
     pub(crate) fn make(&mut self) -> usize {
         let number = self.made;
         self.made += 1;
@@ -34,14 +34,15 @@ impl EventSets {
         self.sets.remove(&number).map(drop).ok_or(Refusal::InvalidArgument)
     }
 
-    /// Adds types of events of one GPU to a set.
+    /// Registers a set for types of events of one GPU.
     pub(crate) fn register(&mut self, number: usize, uuid: &str, types: u64) -> Answer {
         let set = self.sets.get_mut(&number).ok_or(Refusal::InvalidArgument)?;
         *set.wanted.entry(Arc::from(uuid)).or_default() |= types;
         Ok(())
     }
 
-    /// The next event for a set, if there is one. Once all are delivered, a lost GPU in the set is all it hears of.
+    /// Returns the next event for a set, if there is one. Once all are delivered, a lost GPU in the set is reported as
+    /// an error.
     pub(crate) fn next<'a>(&mut self, number: usize, script: &'a Script) -> Answer<Option<&'a Event>> {
         let set = self.sets.get_mut(&number).ok_or(Refusal::InvalidArgument)?;
         let next = script.events.iter().find(|event| {

@@ -1,8 +1,9 @@
-//! What C hands over: pointers to write to, buffers for text, texts to read, opaque handles.
+//! Arguments of C calls: pointers to write to, text buffers, texts to read, opaque handles.
 //!
-//! All unsafe code of the crate that is not a name on a function is here. None of these types has a constructor: a
-//! value of one can only have come in as an argument of a C call, and NVML's contract says of each that it is null or
-//! points to what its type says, for as long as the call lasts. Null is refused; the rest is the caller's word.
+//! All unsafe code of the crate is here, except for the attributes that export functions by name. None of these types
+//! has a constructor: a value can only have come in as an argument of a C call, and NVML's contract says of each that
+//! it is null or points to what its type says, for as long as the call lasts. Null is refused; otherwise the caller is
+//! trusted.
 
 use std::ffi::{CStr, c_char, c_uint};
 use std::ptr;
@@ -11,11 +12,11 @@ use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventSet_t, nvmlMemory_v2_t};
 
 use crate::refusal::{Answer, Refusal};
 
-/// A place for one `T`, or for several in a row.
+/// A pointer to memory for one `T`, or for several in a row.
 #[repr(transparent)]
 pub(crate) struct Out<T>(*mut T);
 
-// The pointer itself is copied, whatever it points to.
+// The pointer itself is copied, whatever `T` is.
 impl<T> Clone for Out<T> {
     fn clone(&self) -> Self {
         *self
@@ -30,13 +31,13 @@ impl<T> Out<T> {
         if self.0.is_null() {
             return Err(Refusal::InvalidArgument);
         }
-        // SAFETY: not null, so by the contract of NVML it points to room for a `T`.
+        // SAFETY: not null, so by the contract of NVML it points to memory for a `T`.
         unsafe { self.0.write(value) };
         Ok(())
     }
 
-    /// NVML's way to hand out a list: `count` says how many fit and is set to how many there are; if they do not fit
-    /// (no room was given, or too little), the answer is that, and nothing but the count is written.
+    /// Writes a list as NVML does: `count` says how many fit and is set to how many there are. If they do not fit, the
+    /// call returns `INSUFFICIENT_SIZE` and writes the count alone.
     pub(crate) fn fill(self, count: Out<c_uint>, items: &[T]) -> Answer
     where
         T: Copy,
@@ -52,12 +53,12 @@ impl<T> Out<T> {
         if self.0.is_null() {
             return Err(Refusal::InvalidArgument);
         }
-        // SAFETY: not null, so by the contract of NVML there is room for as many as `count` said, which is enough.
+        // SAFETY: not null, so by the contract of NVML there is memory for as many as `count` said, which is enough.
         unsafe { ptr::copy_nonoverlapping(items.as_ptr(), self.0, items.len()) };
         Ok(())
     }
 
-    /// Writes all values to a place for exactly as many, as the caller said beside the pointer.
+    /// Writes all values to an array whose length the caller passed beside the pointer.
     pub(crate) fn put_all(self, values: &[T]) -> Answer
     where
         T: Copy,
@@ -65,19 +66,19 @@ impl<T> Out<T> {
         if self.0.is_null() {
             return Err(Refusal::InvalidArgument);
         }
-        // SAFETY: not null, so by the contract of NVML there is room for as many as the caller said.
+        // SAFETY: not null, so by the contract of NVML there is memory for as many as the caller said.
         unsafe { ptr::copy_nonoverlapping(values.as_ptr(), self.0, values.len()) };
         Ok(())
     }
 
-    /// Whether there is no place.
+    /// Returns whether the pointer is null.
     pub(crate) fn is_null(self) -> bool {
         self.0.is_null()
     }
 }
 
 impl Out<c_uint> {
-    /// Reads what the caller put there.
+    /// Reads the number that the caller wrote.
     pub(crate) fn get(self) -> Answer<c_uint> {
         if self.0.is_null() {
             return Err(Refusal::InvalidArgument);
@@ -88,7 +89,7 @@ impl Out<c_uint> {
 }
 
 impl Out<nvmlMemory_v2_t> {
-    /// The version that the caller wrote into the structure; the rest of it need not be set.
+    /// Reads the version that the caller wrote into the structure; the rest of it need not be set.
     pub(crate) fn version(self) -> Answer<c_uint> {
         if self.0.is_null() {
             return Err(Refusal::InvalidArgument);
@@ -98,7 +99,7 @@ impl Out<nvmlMemory_v2_t> {
     }
 }
 
-/// A buffer for text.
+/// A pointer to a text buffer.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct TextOut(*mut c_char);
@@ -123,13 +124,13 @@ impl TextOut {
     }
 }
 
-/// A text that the caller gives.
+/// A pointer to a text of the caller.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct TextIn(*const c_char);
 
 impl TextIn {
-    /// The text, if it is one.
+    /// Reads the text, if it is valid.
     pub(crate) fn read(self) -> Answer<String> {
         if self.0.is_null() {
             return Err(Refusal::InvalidArgument);
@@ -140,40 +141,40 @@ impl TextIn {
     }
 }
 
-/// What NVML calls a device. It is a number in the coat of a pointer, and is never followed.
+/// A device handle. It is a number in the form of a pointer, and is never dereferenced.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct DeviceIn(nvmlDevice_t);
 
-/// What NVML calls an event set; a number, too.
+/// An event set handle; also a number.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct EventSetIn(nvmlEventSet_t);
 
-/// Handles are this far apart and begin here, so that a stray pointer or a zero is hardly ever taken for one.
+/// Handles begin here and are this far apart, so that a stray pointer or a zero is unlikely to be a handle.
 const STEP: usize = 0x40;
 const FIRST: usize = 0xBE47_0000;
 
 impl DeviceIn {
-    /// Which device it is, counted from 0.
+    /// Returns the number of the device, counted from 0.
     pub(crate) fn number(self) -> Answer<usize> {
         number(self.0.addr())
     }
 }
 
 impl EventSetIn {
-    /// Which event set it is, counted from 0.
+    /// Returns the number of the event set, counted from 0.
     pub(crate) fn number(self) -> Answer<usize> {
         number(self.0.addr())
     }
 }
 
-/// The handle of the `number`-th device.
+/// Returns the handle of the `number`-th device.
 pub(crate) fn device_handle(number: usize) -> nvmlDevice_t {
     ptr::without_provenance_mut(FIRST.saturating_add(number.saturating_mul(STEP)))
 }
 
-/// The handle of the `number`-th event set.
+/// Returns the handle of the `number`-th event set.
 pub(crate) fn event_set_handle(number: usize) -> nvmlEventSet_t {
     ptr::without_provenance_mut(FIRST.saturating_add(number.saturating_mul(STEP)))
 }

@@ -1,4 +1,4 @@
-//! Who uses how much of a GPU: what the script says, and what living programs claim.
+//! Memory use by process: what the script says, and what living programs claim.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,25 +15,25 @@ pub(crate) struct Listed {
     pub(crate) pid: u32,
     pub(crate) used: Option<Bytes>,
     pub(crate) kind: ProcessKind,
-    /// GPU instance and compute instance, on a GPU with MIG.
+    /// The GPU instance and compute instance, on a GPU with MIG.
     pub(crate) instance: Option<(u32, u32)>,
 }
 
-/// What is in use on one GPU or one MIG instance.
+/// The memory in use on one GPU or one MIG instance.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) used: Bytes,
     pub(crate) listed: Vec<Listed>,
 }
 
-/// When each process that died was first found dead.
+/// When each dead process was first found dead.
 #[derive(Debug, Default)]
 pub(crate) struct Deaths(HashMap<u32, Instant>);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pulse {
     Alive,
-    /// Dead, and its memory is not back yet.
+    /// The process is dead, and its memory is not free yet.
     Lingering,
     Gone,
 }
@@ -49,10 +49,10 @@ impl Deaths {
     }
 }
 
-/// Whether a process runs. A zombie does not: the driver took its memory back when it ended.
+/// Returns whether a process runs. A zombie does not: the driver took its memory back when it ended.
 fn is_alive(pid: u32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    // The name is in brackets and may have brackets in it; the state follows the last one.
+    // The name is in brackets and may contain brackets; the state follows the last one.
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     !matches!(state, None | Some('Z' | 'X'))
 }
@@ -65,7 +65,7 @@ pub(crate) struct Observer<'a> {
 }
 
 impl Observer<'_> {
-    /// A whole GPU, MIG instances and all.
+    /// Returns the use of a whole GPU, including its MIG instances.
     pub(crate) fn gpu(&mut self, gpu: &Gpu) -> Usage {
         let mut usage = self.pool(&gpu.uuid, gpu.memory_used, &gpu.processes, gpu.used_follows_processes, None);
         for instance in gpu.instances() {
@@ -77,7 +77,7 @@ impl Observer<'_> {
         usage
     }
 
-    /// One MIG instance of a GPU.
+    /// Returns the use of one MIG instance of a GPU.
     pub(crate) fn instance(&mut self, gpu: &Gpu, instance: &Instance) -> Usage {
         let mut usage = self.whole_instance(instance);
         usage.hide(gpu.attribution);
@@ -131,7 +131,7 @@ impl Usage {
         self.listed.push(Listed { pid, used, kind, instance });
     }
 
-    /// Keeps back what the driver would not tell.
+    /// Removes what the driver would not attribute.
     fn hide(&mut self, attribution: Attribution) {
         match attribution {
             Attribution::Full => {}
@@ -141,7 +141,7 @@ impl Usage {
     }
 }
 
-/// The claims on one device, by pid: files `<pid>.<uuid>` with a size in them. A file without a size in it (yet) is a
+/// Reads the claims on one device, by pid: files `<pid>.<uuid>` with a size in them. A file without a size (yet) is a
 /// process that uses nothing.
 fn read_claims(directory: &Path, uuid: &str) -> Vec<Process> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };

@@ -6,10 +6,10 @@ use berth_domain::{Epoch, Revision};
 
 use crate::journal::{self, AppendError, Journal, NoRoom, Record, RecordRef};
 
-/// A journal that lives as long as its last handle.
+/// A journal in memory that lives as long as its last handle.
 ///
-/// A clone is another handle on the same records: give one to the writer, look with the other, and start a second
-/// server on it after the first has "crashed".
+/// A clone is another handle on the same records: a test gives one to the writer, inspects the other, and starts a
+/// second server on it after the first has "crashed".
 #[derive(Clone, Debug, Default)]
 pub struct MemoryJournal {
     kept: Arc<Mutex<Kept>>,
@@ -31,19 +31,19 @@ impl Kept {
 }
 
 impl MemoryJournal {
-    /// An empty journal.
+    /// Returns an empty journal.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// All records so far.
+    /// Returns all records so far.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
         self.kept().records.clone()
     }
 
-    /// A journal of its own with the same records.
+    /// Returns a separate journal with the same records.
     #[must_use]
     pub fn fork(&self) -> Self {
         let kept = self.kept();
@@ -51,7 +51,7 @@ impl MemoryJournal {
         Self { kept: Arc::new(Mutex::new(copy)) }
     }
 
-    /// From now on there is room for so many payload bytes in all, the last `spare` of them for `spare` callers.
+    /// Limits the payload bytes of all records together; the last `spare` of them are for `spare` callers.
     pub fn set_limit(&self, limit: Option<u64>, spare: u64) {
         let mut kept = self.kept();
         kept.limit = limit;

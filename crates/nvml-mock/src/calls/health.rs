@@ -1,4 +1,4 @@
-//! How a GPU is doing: load, heat, power, memory errors.
+//! The condition of a GPU: load, temperature, power, memory errors.
 
 use std::ffi::{c_uint, c_ulonglong};
 
@@ -17,7 +17,7 @@ use crate::out::{DeviceIn, Out};
 use crate::refusal::{Answer, Refusal};
 use crate::script::{ComputeMode, Gpu};
 
-/// How busy it is, in per cent.
+/// Writes the load in per cent.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetUtilizationRates(device: DeviceIn, rates: Out<nvmlUtilization_t>) -> nvmlReturn_t {
     ask_of("nvmlDeviceGetUtilizationRates", &Whom::Handle(device), |_, device| {
@@ -27,7 +27,7 @@ extern "C" fn nvmlDeviceGetUtilizationRates(device: DeviceIn, rates: Out<nvmlUti
     })
 }
 
-/// How hot it is, in degrees Celsius.
+/// Writes the temperature in degrees Celsius.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetTemperature(
     device: DeviceIn,
@@ -42,13 +42,13 @@ extern "C" fn nvmlDeviceGetTemperature(
     })
 }
 
-/// What it draws, in milliwatts.
+/// Writes the power draw in milliwatts.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetPowerUsage(device: DeviceIn, power: Out<c_uint>) -> nvmlReturn_t {
     ask_of("nvmlDeviceGetPowerUsage", &Whom::Handle(device), |_, device| put_if_said(device, |gpu| gpu.power_mw, power))
 }
 
-/// What it may draw, in milliwatts.
+/// Writes the power limit in milliwatts.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetEnforcedPowerLimit(device: DeviceIn, limit: Out<c_uint>) -> nvmlReturn_t {
     ask_of("nvmlDeviceGetEnforcedPowerLimit", &Whom::Handle(device), |_, device| {
@@ -60,7 +60,7 @@ fn put_if_said(device: Device<'_>, number: fn(&Gpu) -> Option<u32>, place: Out<c
     place.put(number(device.whole()?).ok_or(Refusal::NotSupported)?)
 }
 
-/// Who may use it.
+/// Writes the compute mode.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetComputeMode(device: DeviceIn, mode: Out<nvmlComputeMode_t>) -> nvmlReturn_t {
     ask_of("nvmlDeviceGetComputeMode", &Whom::Handle(device), |_, device| {
@@ -72,7 +72,7 @@ extern "C" fn nvmlDeviceGetComputeMode(device: DeviceIn, mode: Out<nvmlComputeMo
     })
 }
 
-/// Whether its memory corrects errors, now and after the next reset.
+/// Writes whether ECC is on, now and after the next reset.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetEccMode(
     device: DeviceIn,
@@ -86,7 +86,7 @@ extern "C" fn nvmlDeviceGetEccMode(
     })
 }
 
-/// How many memory errors there were.
+/// Writes the number of memory errors.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetTotalEccErrors(
     device: DeviceIn,
@@ -99,7 +99,7 @@ extern "C" fn nvmlDeviceGetTotalEccErrors(
     })
 }
 
-/// How many memory errors there were in one place; all of them are in the device's memory.
+/// Writes the number of memory errors in one location; the mock counts all of them in device memory.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMemoryErrorCounter(
     device: DeviceIn,

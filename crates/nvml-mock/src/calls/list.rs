@@ -1,4 +1,4 @@
-//! Which GPUs there are, and who they are.
+//! The GPUs of the machine and their identities.
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -9,19 +9,19 @@ use crate::out::{DeviceIn, Out, TextIn, TextOut};
 use crate::refusal::Refusal;
 use crate::script::Gpu;
 
-/// How many GPUs there are, lost ones included.
+/// Writes the number of GPUs, lost ones included.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetCount_v2(count: Out<c_uint>) -> nvmlReturn_t {
     ask("nvmlDeviceGetCount_v2", |_, script| count.put(c_uint::try_from(script.gpus.len()).unwrap_or(c_uint::MAX)))
 }
 
-/// The GPU at an index.
+/// Writes the handle of the GPU at an index.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: Out<nvmlDevice_t>) -> nvmlReturn_t {
     handle("nvmlDeviceGetHandleByIndex_v2", &Whom::Index(index), device)
 }
 
-/// The GPU or MIG instance with a UUID.
+/// Writes the handle of the GPU or MIG instance with a UUID.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetHandleByUUID(uuid: TextIn, device: Out<nvmlDevice_t>) -> nvmlReturn_t {
     match uuid.read() {
@@ -30,7 +30,7 @@ extern "C" fn nvmlDeviceGetHandleByUUID(uuid: TextIn, device: Out<nvmlDevice_t>)
     }
 }
 
-/// The GPU at a place on the bus.
+/// Writes the handle of the GPU with a PCI bus id.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(bus: TextIn, device: Out<nvmlDevice_t>) -> nvmlReturn_t {
     match bus.read() {
@@ -43,13 +43,13 @@ fn handle(function: &str, whom: &Whom, place: Out<nvmlDevice_t>) -> nvmlReturn_t
     ask_of(function, whom, |library, device| place.put(library.handle(device.uuid())))
 }
 
-/// What names it for good.
+/// Writes the UUID.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetUUID(device: DeviceIn, uuid: TextOut, length: c_uint) -> nvmlReturn_t {
     ask_of("nvmlDeviceGetUUID", &Whom::Handle(device), |_, device| uuid.put(length, device.uuid()))
 }
 
-/// What it is.
+/// Writes the product name.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetName(device: DeviceIn, name: TextOut, length: c_uint) -> nvmlReturn_t {
     ask_of("nvmlDeviceGetName", &Whom::Handle(device), |_, device| {
@@ -58,7 +58,7 @@ extern "C" fn nvmlDeviceGetName(device: DeviceIn, name: TextOut, length: c_uint)
     })
 }
 
-/// Its index: among the GPUs, or among the MIG instances of its parent.
+/// Writes the index: among the GPUs, or among the MIG instances of the parent.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetIndex(device: DeviceIn, index: Out<c_uint>) -> nvmlReturn_t {
     ask_of("nvmlDeviceGetIndex", &Whom::Handle(device), |_, device| {
@@ -66,19 +66,19 @@ extern "C" fn nvmlDeviceGetIndex(device: DeviceIn, index: Out<c_uint>) -> nvmlRe
     })
 }
 
-/// The number of its device file.
+/// Writes the number of the device file.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMinorNumber(device: DeviceIn, minor: Out<c_uint>) -> nvmlReturn_t {
     ask_of("nvmlDeviceGetMinorNumber", &Whom::Handle(device), |_, device| minor.put(device.whole()?.minor()))
 }
 
-/// Its place on the bus.
+/// Writes the PCI address.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetPciInfo_v3(device: DeviceIn, place: Out<nvmlPciInfo_t>) -> nvmlReturn_t {
     ask_of("nvmlDeviceGetPciInfo_v3", &Whom::Handle(device), |_, device| place.put(pci_info(device.whole()?)))
 }
 
-/// What CUDA calls its compute capability.
+/// Writes CUDA's compute capability.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetCudaComputeCapability(
     device: DeviceIn,
@@ -92,7 +92,7 @@ extern "C" fn nvmlDeviceGetCudaComputeCapability(
     })
 }
 
-/// A GPU's place in the form of the C interface.
+/// Converts a GPU's PCI address to the C structure.
 pub(super) fn pci_info(gpu: &Gpu) -> nvmlPciInfo_t {
     let (domain, bus, device) = gpu.pci();
     // The older form has four digits of domain.
@@ -108,7 +108,7 @@ pub(super) fn pci_info(gpu: &Gpu) -> nvmlPciInfo_t {
     }
 }
 
-/// Text in an array, cut where it does not fit, always with a zero at its end.
+/// Copies text into an array, cut where it does not fit, with a zero at its end.
 fn text<const N: usize>(text: &str) -> [c_char; N] {
     let mut array = [0; N];
     for (place, byte) in array.iter_mut().take(N - 1).zip(text.bytes()) {

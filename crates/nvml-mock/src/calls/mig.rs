@@ -1,4 +1,4 @@
-//! MIG: GPUs that are cut into instances.
+//! MIG: GPUs that are partitioned into instances.
 
 use std::ffi::c_uint;
 
@@ -8,7 +8,7 @@ use crate::library::{Whom, ask_of};
 use crate::out::{DeviceIn, Out};
 use crate::refusal::Refusal;
 
-/// Whether MIG is on, now and after the next reset.
+/// Writes whether MIG is on, now and after the next reset.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMigMode(device: DeviceIn, current: Out<c_uint>, pending: Out<c_uint>) -> nvmlReturn_t {
     ask_of("nvmlDeviceGetMigMode", &Whom::Handle(device), |_, device| {
@@ -18,7 +18,7 @@ extern "C" fn nvmlDeviceGetMigMode(device: DeviceIn, current: Out<c_uint>, pendi
     })
 }
 
-/// How many instances there could be at most; none where MIG is off.
+/// Writes the maximum number of instances; 0 where MIG is off.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMaxMigDeviceCount(device: DeviceIn, count: Out<c_uint>) -> nvmlReturn_t {
     ask_of("nvmlDeviceGetMaxMigDeviceCount", &Whom::Handle(device), |_, device| {
@@ -27,7 +27,7 @@ extern "C" fn nvmlDeviceGetMaxMigDeviceCount(device: DeviceIn, count: Out<c_uint
     })
 }
 
-/// The instance at an index. There may be holes.
+/// Writes the handle of the instance at an index. Some indices may be unused.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMigDeviceHandleByIndex(
     device: DeviceIn,
@@ -45,7 +45,7 @@ extern "C" fn nvmlDeviceGetMigDeviceHandleByIndex(
     })
 }
 
-/// The GPU of an instance.
+/// Writes the handle of an instance's GPU.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(
     instance: DeviceIn,
@@ -57,7 +57,7 @@ extern "C" fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(
     })
 }
 
-/// Whether a handle is one of an instance.
+/// Writes whether a handle is that of an instance.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceIsMigDeviceHandle(device: DeviceIn, is_instance: Out<c_uint>) -> nvmlReturn_t {
     ask_of("nvmlDeviceIsMigDeviceHandle", &Whom::Handle(device), |_, device| {
@@ -65,7 +65,7 @@ extern "C" fn nvmlDeviceIsMigDeviceHandle(device: DeviceIn, is_instance: Out<c_u
     })
 }
 
-/// The shape of an instance; only its memory is told truly.
+/// Writes the attributes of an instance; the mock fills in its memory only.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetAttributes_v2(device: DeviceIn, attributes: Out<nvmlDeviceAttributes_t>) -> nvmlReturn_t {
     ask_of("nvmlDeviceGetAttributes_v2", &Whom::Handle(device), |_, device| {

@@ -1,4 +1,4 @@
-//! How GPUs are joined, to each other and to the CPUs.
+//! How GPUs are connected, to each other and to the CPUs.
 
 use std::ffi::{c_uint, c_ulong};
 
@@ -15,7 +15,7 @@ use crate::out::{DeviceIn, Out};
 use crate::refusal::{Answer, Refusal};
 use crate::script::{Gpu, Level, Script};
 
-/// How far up two GPUs meet.
+/// Writes the nearest common ancestor of two GPUs.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetTopologyCommonAncestor(
     one: DeviceIn,
@@ -35,7 +35,7 @@ fn level_between(script: &Script, one: &Gpu, other: &Gpu) -> Level {
     script.link(&one.uuid, &other.uuid).map_or(Level::System, |link| link.level)
 }
 
-/// The other GPUs that meet this one exactly so far up.
+/// Writes the other GPUs whose common ancestor with this one is at exactly this level.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetTopologyNearestGpus(
     device: DeviceIn,
@@ -48,7 +48,7 @@ extern "C" fn nvmlDeviceGetTopologyNearestGpus(
         let others = device.script.gpus.iter().filter(|other| other.uuid != gpu.uuid);
         let near = others.filter(|other| level_between(device.script, gpu, other).code() == level);
         let near: Vec<nvmlDevice_t> = near.map(|other| library.handle(&other.uuid)).collect();
-        // Asked for the count alone, this one succeeds.
+        // A call that asks for the count alone succeeds.
         if devices.is_null() {
             return count.put(c_uint::try_from(near.len()).unwrap_or(c_uint::MAX));
         }
@@ -56,7 +56,7 @@ extern "C" fn nvmlDeviceGetTopologyNearestGpus(
     })
 }
 
-/// Whether two GPUs can reach each other's memory.
+/// Writes whether two GPUs can access each other's memory.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetP2PStatus(
     one: DeviceIn,
@@ -80,7 +80,7 @@ extern "C" fn nvmlDeviceGetP2PStatus(
     })
 }
 
-/// Whether one of its NVLinks is up.
+/// Writes whether one of a GPU's NVLinks is up.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetNvLinkState(
     device: DeviceIn,
@@ -92,7 +92,7 @@ extern "C" fn nvmlDeviceGetNvLinkState(
     })
 }
 
-/// Who is at the other end of one of its NVLinks.
+/// Writes the PCI address at the other end of an NVLink.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetNvLinkRemotePciInfo_v2(
     device: DeviceIn,
@@ -104,7 +104,8 @@ extern "C" fn nvmlDeviceGetNvLinkRemotePciInfo_v2(
     })
 }
 
-/// The GPU at the end of a link. Links are numbered in the order of the script, as many for each pair as it says.
+/// Returns the GPU at the other end of a link. Links are numbered in the order of the script, as many for each pair as
+/// it says.
 fn peer_on(device: Device<'_>, number: c_uint) -> Answer<Option<&Gpu>> {
     let gpu = device.whole()?;
     if number >= NVML_NVLINK_MAX_LINKS {
@@ -122,7 +123,7 @@ fn peer_on(device: Device<'_>, number: c_uint) -> Answer<Option<&Gpu>> {
     Ok(peer.and_then(|uuid| device.script.find(uuid)).map(|(gpu, _)| gpu))
 }
 
-/// The NUMA node that it is nearest to.
+/// Writes the nearest NUMA node.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetNumaNodeId(device: DeviceIn, node: Out<c_uint>) -> nvmlReturn_t {
     ask_of("nvmlDeviceGetNumaNodeId", &Whom::Handle(device), |_, device| {
@@ -130,7 +131,7 @@ extern "C" fn nvmlDeviceGetNumaNodeId(device: DeviceIn, node: Out<c_uint>) -> nv
     })
 }
 
-/// The CPUs that it is nearest to, as a set of bits.
+/// Writes the nearest CPUs as a bit set.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetCpuAffinity(device: DeviceIn, words: c_uint, set: Out<c_ulong>) -> nvmlReturn_t {
     ask_of("nvmlDeviceGetCpuAffinity", &Whom::Handle(device), |_, device| {

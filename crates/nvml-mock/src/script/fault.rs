@@ -1,4 +1,4 @@
-//! What goes wrong, and what the driver has to tell by itself.
+//! Faults of calls, and events that the driver reports by itself.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::refusal::Refusal;
 
-/// One thing that goes wrong with one function.
+/// A fault of one function.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Fault {
@@ -19,17 +19,17 @@ pub(crate) struct Fault {
     delay_ms: Option<u64>,
 }
 
-/// How long a call that hangs does so.
+/// How long a call hangs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Hang {
     /// Until the script no longer says so.
     UntilChange,
-    /// It never comes back.
+    /// For ever.
     Forever,
 }
 
-/// What a fault does to a call.
+/// The effect of a fault on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     Error(Refusal),
@@ -47,7 +47,7 @@ impl Fault {
         }
     }
 
-    /// Whether it concerns this function. One `*` stands for anything.
+    /// Returns whether the fault applies to this function. One `*` stands for any text.
     pub(crate) fn concerns(&self, function: &str) -> bool {
         match self.function.split_once('*') {
             None => self.function == function,
@@ -57,7 +57,7 @@ impl Fault {
         }
     }
 
-    /// What it does.
+    /// Returns the effect.
     pub(crate) fn effect(&self) -> Effect {
         match (self.error, self.hang) {
             (Some(refusal), _) => Effect::Error(refusal),
@@ -67,7 +67,7 @@ impl Fault {
     }
 }
 
-/// Something that the driver reports by itself.
+/// An event that the driver reports by itself.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Event {
@@ -90,7 +90,7 @@ enum EventKind {
 }
 
 impl Event {
-    /// Its bit among the types of events.
+    /// Returns the bit of the event's type.
     pub(crate) fn bit(&self) -> u64 {
         u64::from(match self.kind {
             EventKind::Xid => nvml::nvmlEventTypeXidCriticalError,

@@ -1,7 +1,7 @@
-//! Room for what will be appended, allocated before anything is decided.
+//! Space for the next batch, allocated before anything is decided.
 //!
-//! A batch goes into the current segment if it fits, else into the prepared one. So there is room for a batch, with
-//! so much kept for others, if one of the two still has that much after it.
+//! A batch goes into the current segment if it fits, else into the prepared one. So a batch fits, with `kept` bytes
+//! left for others, if one of the two segments still has that many bytes after it.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl<D: Disk> LogJournal<D> {
-    /// Makes sure that a frame of `need` bytes has a place, and that `kept` bytes in one piece are left after it.
+    /// Makes sure that a frame of `need` bytes has a place, and that `kept` contiguous bytes are left after it.
     pub(super) fn make_room(&mut self, need: usize, kept: u64) -> Result<(), NoRoom> {
         if need > MOST_BYTES {
             return Err(NoRoom::TooLarge { bytes: need as u64, most: MOST_BYTES as u64 });
@@ -33,8 +33,8 @@ impl<D: Disk> LogJournal<D> {
         if prepared >= missing { Ok(()) } else { self.prepare(missing) }
     }
 
-    /// Prepares the next segment with at least this much room: as much as configured, or the least where there is not
-    /// so much.
+    /// Prepares the next segment with at least this much space: the configured size, or the least that will do if the
+    /// disk has no more.
     fn prepare(&mut self, room: u64) -> Result<(), NoRoom> {
         let least = room.saturating_add(HEADER as u64);
         let most = self.within_limit(room, least)?;
@@ -53,7 +53,7 @@ impl<D: Disk> LogJournal<D> {
                     prepared.size = size;
                     return Ok(());
                 }
-                // What was allocated in part is given back; if even that fails, the next try finds it allocated.
+                // What was allocated in part is freed; if that fails too, the next attempt finds it allocated.
                 Err(error) if disk::is_full(&error) => {
                     let _ = prepared.file.set_size(prepared.size);
                 }
@@ -63,7 +63,7 @@ impl<D: Disk> LogJournal<D> {
         Err(NoRoom::DiskFull { bytes: room })
     }
 
-    /// How large the prepared segment may become.
+    /// Returns how large the prepared segment may become within the configured limit.
     fn within_limit(&self, room: u64, least: u64) -> Result<u64, NoRoom> {
         let Some(limit) = self.options.limit_bytes else { return Ok(u64::MAX) };
         let sealed: u64 = self.shared.table().sealed.iter().map(|segment| segment.bytes).sum();
