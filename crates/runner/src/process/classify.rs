@@ -1,27 +1,27 @@
-//! Why a slot came to its end: from how it ended and from what it last said.
+//! Why a slot ended: from its exit status and the end of its log.
 //!
-//! Programs say it in their own words; these are words that they really say. The last line that says something known
-//! counts, since what caused an end is followed by other failures, and what was only a warning came long before.
+//! The phrases are taken from real programs. The last known line counts: the cause of an end is followed by other
+//! failures, and mere warnings came long before it.
 
 use berth_domain::FailureReason;
 
 use super::handle::Exit;
 
-/// What is known of an end that nobody asked for.
+/// What is known of an unexpected end.
 #[derive(Clone, Copy, Debug)]
 pub struct Death<'a> {
     /// How the first process ended.
     pub exit: Exit,
     /// The end of its log.
     pub log: &'a [u8],
-    /// How often the kernel ended somebody in its cgroup for want of memory.
+    /// How often the kernel killed a process of its cgroup for want of memory.
     pub oom_kills: u64,
 }
 
-/// So much of a log is looked at.
+/// How many bytes of a log are searched.
 const LOOKED_AT: usize = 16 << 10;
 
-/// All of these in one line, in lower case, mean the reason.
+/// Phrases and their reason. A line matches if it has all phrases of a row, in lower case.
 const WORDS: [(&[&str], FailureReason); 41] = [
     (&["out of memory"], FailureReason::OutOfMemory),
     (&["outofmemory"], FailureReason::OutOfMemory),
@@ -66,13 +66,13 @@ const WORDS: [(&[&str], FailureReason); 41] = [
     (&["no cuda gpus are available"], FailureReason::DeviceLost),
 ];
 
-/// The reason. [`FailureReason::Crashed`] where nothing says more.
+/// Returns the reason, or [`FailureReason::Crashed`] where nothing is more specific.
 #[must_use]
 pub fn classify(death: &Death<'_>) -> FailureReason {
     if death.oom_kills > 0 {
         return FailureReason::OutOfMemory;
     }
-    // As shells have it, and the trampoline: not there, and cannot be run.
+    // As shells and the trampoline report it: not found, and not executable.
     if matches!(death.exit, Exit::NotRun | Exit::Code(126 | 127)) {
         return FailureReason::BadBinary;
     }
@@ -83,7 +83,7 @@ pub fn classify(death: &Death<'_>) -> FailureReason {
 
 fn said(line: &str) -> Option<FailureReason> {
     let means = |words: &[&str]| words.iter().all(|word| line.contains(word));
-    // A Python module is not a model.
+    // A missing Python module is not a missing model.
     let line_is_about_code = line.contains("modulenotfounderror") || line.contains("importerror");
     WORDS.iter().find(|(words, _)| !line_is_about_code && means(words)).map(|(_, reason)| *reason)
 }

@@ -1,4 +1,4 @@
-//! Whether a slot serves, as a matter of time and of answers. Pure: it asks nobody.
+//! The health of a slot, as a function of time and answers. Pure: it sends no probes itself.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use berth_domain::{Span, Timestamp};
 
 use crate::runtime::{Launch, Live, Question, Ready};
 
-/// What came of asking a program for its health.
+/// The result of one health probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probed {
-    /// It says yes.
+    /// The program is healthy.
     Healthy,
-    /// It answers, but not with yes: with this status, or with something that is not HTTP.
+    /// The program answers with another status, or with something that is not HTTP.
     Unhealthy(Option<u16>),
-    /// It is healthy, but does not name the model: with this status, or in an answer without the model.
+    /// The program is healthy, but does not name the model: it answers with this status, or without the model.
     WithoutModel(Option<u16>),
-    /// It does not answer.
+    /// The program does not answer.
     Silent,
 }
 
@@ -34,14 +34,14 @@ impl fmt::Display for Probed {
     }
 }
 
-/// What an answer, or the lack of one, has changed.
+/// A change of health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HealthChange {
-    /// It serves.
+    /// The program serves.
     Ready,
-    /// It had its time and does not serve.
+    /// The program did not serve before its deadline.
     NeverReady,
-    /// It served and does no longer.
+    /// The program served and does no longer.
     Dead,
 }
 
@@ -60,34 +60,34 @@ pub struct HealthState {
     started: Timestamp,
     next: Timestamp,
     phase: Phase,
-    /// The last answer, for whoever wants to know why it was given up.
+    /// The last answer, for the message when the slot is given up.
     last: Option<Probed>,
 }
 
 impl HealthState {
-    /// The first question comes at once, the next ones soon after.
+    /// The shortest interval between probes: the first comes at once, the next ones soon after.
     const SHORTEST: Span = Span::from_millis(5);
 
-    /// A program that was started now.
+    /// Returns the health of a program that was started now.
     #[must_use]
     pub fn starting(launch: &Launch, now: Timestamp) -> Self {
         let (ready, live) = (launch.ready.clone(), launch.live.clone());
         Self { ready, live, started: now, next: now, phase: Phase::Starting, last: None }
     }
 
-    /// An adopted program that is known to have served.
+    /// Returns the health of an adopted program that is known to have served.
     #[must_use]
     pub fn serving(launch: &Launch, now: Timestamp) -> Self {
         Self { phase: Phase::Ready { failures: 0 }, ..Self::starting(launch, now) }
     }
 
-    /// Whether it serves, as far as is known.
+    /// Returns whether the program serves, as far as is known.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         matches!(self.phase, Phase::Ready { .. })
     }
 
-    /// When to look again: for a question or for a deadline. Nothing, if nothing will change by itself.
+    /// Returns when to look again: for a probe or for a deadline. Returns `None` if time alone will change nothing.
     #[must_use]
     pub fn next(&self) -> Option<Timestamp> {
         match (self.phase, &self.ready, &self.live) {
@@ -98,13 +98,14 @@ impl HealthState {
         }
     }
 
-    /// The question to ask now, if it is time. The caller asks it once and passes the answer to [`HealthState::observe`].
+    /// Returns the probe to send now, if it is time. The caller sends it once and passes the answer to
+    /// [`HealthState::observe`].
     pub fn due(&mut self, now: Timestamp) -> Option<Question> {
         if now < self.next {
             return None;
         }
         let (question, pause) = match (self.phase, &self.ready, &self.live) {
-            // A program that starts fast is asked often; one that takes minutes is not.
+            // A program that starts fast is probed often; one that takes minutes is not.
             (Phase::Starting, Some((ready, question)), _) => {
                 let eighth = Span::from_millis(now.since(self.started).millis() / 8);
                 (question.clone(), eighth.max(Self::SHORTEST).min(ready.every))
@@ -116,7 +117,7 @@ impl HealthState {
         Some(question)
     }
 
-    /// What time alone has changed: a deadline that has passed, or a program that needs no more than to run.
+    /// Returns what time alone has changed: a deadline that has passed, or a program that only has to run.
     pub fn tick(&mut self, now: Timestamp) -> Option<HealthChange> {
         match (self.phase, &self.ready) {
             (Phase::Starting, None) => Some(self.enter_ready(now)),
@@ -128,7 +129,7 @@ impl HealthState {
         }
     }
 
-    /// What an answer has changed.
+    /// Returns what an answer has changed.
     pub fn observe(&mut self, now: Timestamp, probed: Probed) -> Option<HealthChange> {
         self.last = Some(probed);
         match (&mut self.phase, probed) {
@@ -150,7 +151,7 @@ impl HealthState {
         }
     }
 
-    /// Why it was given up, for a person: what was asked, how long or how often, and what came back.
+    /// Returns why the slot was given up, as text: the probe, how long or how often, and the last answer.
     #[must_use]
     pub fn verdict(&self, change: HealthChange) -> Option<String> {
         let last = self.last.map(|probed| format!("; the last time {probed}")).unwrap_or_default();

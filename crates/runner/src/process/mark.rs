@@ -1,14 +1,14 @@
-//! The mark that every process of a slot inherits: three variables of its environment. A fourth says what kind of slot it
-//! is, for agents that have no record of it; a fifth is a secret of this start of the slot.
+//! The mark that each process of a slot inherits: three variables of its environment. A fourth says what kind of slot
+//! it is, for agents that have no record of it; a fifth is a secret of this start of the slot.
 //!
-//! It finds who left its parent, its group and its session. It does not find who cleared its environment or wrote over it
-//! (as programs do that set their title): those are found by descent, group, session or cgroup, or because they were
-//! seen before.
+//! The mark finds processes that left their parent, group and session. It does not find processes that cleared or
+//! overwrote their environment (as programs do that set their title): those are found by descent, group, session or
+//! cgroup, or because they were seen before.
 //!
 //! # Forged marks
 //!
 //! Any process can put any mark into its own environment, and the ids in it are no secrets. So a mark counts only on a
-//! process that [`MarkTrust`] believes:
+//! process that [`MarkTrust`] accepts:
 //!
 //! | the agent has | a mark counts on a process that |
 //! | --- | --- |
@@ -19,11 +19,11 @@
 //! choose its own real user id. It is never adopted, charged or ended for a mark that it copied, and keeps no slot from
 //! starting or from being proven gone.
 //!
-//! A process of the *same* user can read the environment of that user's slots, and so copy a secret. What it gains: it
-//! counts as part of the slot whose mark it carries, which therefore is not gone before this process is, and it is ended
-//! with that slot. While no record exists it can pretend to be a slot of this agent, which is then reported as a stray
-//! and stopped. What it cannot do: make a slot look gone that is not, or have any process ended but itself and its own
-//! children. Runtimes that do not trust each other need users of their own.
+//! A process of the *same* user can read the environment of that user's slots, and so copy a secret. It then counts as
+//! part of the slot whose mark it carries, which therefore is not gone before this process is, and it is ended with
+//! that slot. While no record exists it can pretend to be a slot of this agent, which is then reported as a stray and
+//! stopped. It cannot make a slot look gone that is not, or have any process ended but itself and its own children.
+//! Runtimes that do not trust each other need users of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -37,14 +37,14 @@ use super::id::ProcessId;
 use super::table::{ProcessTable, read_of};
 use crate::runtime::{SLOT_GENERATION, SLOT_ID, SLOT_KIND, SLOT_RUNNER, SLOT_SECRET, UserId, kind_named};
 
-/// Whose process it is.
+/// The identity of the slot that a process belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotMark {
-    /// The agent that started it.
+    /// The agent that started the process.
     pub runner: RunnerId,
-    /// Its slot.
+    /// The slot that the process belongs to.
     pub slot: SlotId,
-    /// Which start of the slot.
+    /// The generation of the slot.
     pub generation: Generation,
 }
 
@@ -65,41 +65,41 @@ impl SlotMark {
 pub struct SlotSecret(String);
 
 impl SlotSecret {
-    /// A new one, of 128 random bits.
+    /// Returns a new secret of 128 random bits.
     pub fn random() -> io::Result<Self> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).map_err(io::Error::other)?;
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// Its text, for the environment of the slot and for nothing else.
+    /// Returns the text, which goes into the environment of the slot and nowhere else.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// A secret is not shown.
+/// Does not show the secret.
 impl fmt::Debug for SlotSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SlotSecret")
     }
 }
 
-/// What the processes of one start of a slot are known by. It is on record before they are started.
+/// What identifies the processes of one start of a slot. It is on record before they are started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartedAs {
-    /// The user that they run as.
+    /// The user that the processes run as.
     pub user: UserId,
-    /// What they carry.
+    /// The secret that they carry.
     pub secret: SlotSecret,
 }
 
-/// On which processes a mark counts. The documentation of this module says why.
+/// The processes on which a mark counts. The documentation of this module says why.
 #[derive(Clone, Debug)]
 pub enum MarkTrust {
-    /// On those of one start of a slot, which is on record.
+    /// Processes of one start of a slot that is on record.
     Start(StartedAs),
-    /// On those of these users: all that is known of a start without a secret on record.
+    /// Processes of these users: all that is known of a start without a secret on record.
     Users(BTreeSet<UserId>),
 }
 
@@ -116,7 +116,7 @@ impl MarkTrust {
     }
 }
 
-/// A process that carries a mark, whether or not it is believed.
+/// A process that carries a mark, whether or not it is accepted.
 #[derive(Clone, Debug)]
 pub(super) struct CarriedMark {
     pub(super) pid: u32,
@@ -124,8 +124,8 @@ pub(super) struct CarriedMark {
     secret: Option<SlotSecret>,
 }
 
-/// The mark in a process's environment, and what is needed to tell whether it counts. Nothing if there is none, if one may
-/// not look, or if the process has gone.
+/// Returns the mark in a process's environment, and what is needed to decide whether it counts. Returns `None` if there
+/// is no mark, if the agent may not look, or if the process has gone.
 pub(super) fn carried(pid: u32) -> io::Result<Option<(SlotMark, CarriedMark)>> {
     let environ = match read_of(pid, "environ") {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
@@ -138,7 +138,7 @@ pub(super) fn carried(pid: u32) -> io::Result<Option<(SlotMark, CarriedMark)>> {
     Ok(Some((mark, CarriedMark { pid, user, secret })))
 }
 
-/// The real user of a process, which it cannot choose. Nothing if the process has gone.
+/// Returns the real user of a process, which it cannot choose, or `None` if the process has gone.
 fn real_user(pid: u32) -> io::Result<Option<UserId>> {
     let Some(status) = read_of(pid, "status")? else { return Ok(None) };
     let text = String::from_utf8_lossy(&status);
@@ -148,7 +148,7 @@ fn real_user(pid: u32) -> io::Result<Option<UserId>> {
     number.map(|number| Some(UserId::new(number))).ok_or_else(unreadable)
 }
 
-/// The processes of a table that carry this mark and are believed.
+/// Returns the processes of a table that carry this mark and are accepted.
 pub(super) fn believed<'a>(
     table: &'a ProcessTable,
     mark: &SlotMark,
@@ -158,16 +158,16 @@ pub(super) fn believed<'a>(
     Ok(carried.filter(|carried| trust.believes(carried)).map(|carried| carried.pid))
 }
 
-/// What Berth set in an environment. Nothing if that is no longer what Berth wrote.
+/// Returns the variables that Berth set in an environment, or `None` if they are no longer what Berth wrote.
 fn ours(environ: &[u8]) -> Option<BTreeMap<&str, &str>> {
     let ours = environ.split(|byte| *byte == 0).filter(|pair| pair.starts_with(b"BERTH_"));
     ours.map(|pair| std::str::from_utf8(pair).ok()?.split_once('=')).collect()
 }
 
-/// One start of a slot that processes carry the mark of.
+/// A start of a slot whose mark is carried by processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Carrier {
-    /// Which start of the slot.
+    /// The generation of the slot.
     pub generation: Generation,
     /// The first of its processes: the keeper of a job, else the oldest that is there.
     pub process: ProcessId,
@@ -176,7 +176,7 @@ pub struct Carrier {
 }
 
 impl Carrier {
-    /// Of those who carry a mark, the one to watch. Nothing if nobody is there any more.
+    /// Returns the process to watch among those that carry a mark, or `None` if all have gone.
     pub fn of(mark: &SlotMark, processes: &[ProcessId]) -> io::Result<Option<Self>> {
         let is_keeper = |process: &&ProcessId| exit_file::is_keeper(process.pid, mark.slot, mark.generation);
         let oldest = || processes.iter().min_by_key(|process| (process.start_ticks, process.pid));
@@ -187,8 +187,8 @@ impl Carrier {
     }
 }
 
-/// Which starts of a slot there are processes of, by the mark of this runner, the newest first. The slot is not on record,
-/// so the users of the agent's slots are all that tells its processes from others.
+/// Returns the starts of a slot that have processes, by the mark of this runner, the newest first. The slot is not on
+/// record, so its processes are told from others by the users of the agent's slots.
 pub fn carriers(
     table: &ProcessTable,
     runner: &RunnerId,
@@ -203,8 +203,8 @@ pub fn carriers(
     Ok(found)
 }
 
-/// Whether a process shows an environment in which a mark could be seen. One that may not be read says nothing, and
-/// neither does one that its program has written over.
+/// Returns whether the agent can read an environment in which a mark would be visible. An environment that may not be
+/// read, or that its program has overwritten, is not readable.
 pub fn is_legible(pid: u32) -> io::Result<bool> {
     match read_of(pid, "environ") {
         Ok(environ) => Ok(environ.is_some_and(|environ| environ.contains(&b'='))),
@@ -213,8 +213,8 @@ pub fn is_legible(pid: u32) -> io::Result<bool> {
     }
 }
 
-/// Every process of one of these users that carries a mark of this runner. Ask this once, when the agent knows which
-/// cluster it serves: what is of that cluster and not on record is an orphan.
+/// Returns all processes of these users that carry a mark of this runner. The agent calls this once it knows which
+/// cluster it serves: slots of that cluster that are not on record are orphans.
 pub fn marked(
     table: &ProcessTable,
     runner: &RunnerId,

@@ -1,4 +1,4 @@
-//! Which GPUs there are, and how they are joined.
+//! Listing the GPUs, and how they are connected.
 
 use berth_domain::DeviceUuid;
 use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex, P2pStatus, TopologyLevel};
@@ -9,29 +9,29 @@ use crate::inventory::seen::{Closeness, GpuLink};
 
 use super::clerk::{Desk, Step};
 
-/// No GPU has more.
+/// The most NVLinks of any GPU.
 const MOST_NVLINKS: u32 = 18;
 
-/// What the driver lists.
+/// The GPUs that the driver lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {
     pub(super) version: String,
     pub(super) uuids: Vec<DeviceUuid>,
     pub(super) links: Vec<GpuLink>,
-    /// Those that are counted but cannot be named.
+    /// GPUs that are counted but whose UUIDs cannot be read.
     pub(super) notes: Vec<String>,
 }
 
 impl Listing {
-    /// Whether a GPU may be there: it is listed, or one is that cannot be named.
+    /// Returns whether a GPU may be there: it is listed, or one is listed whose UUID cannot be read.
     pub(super) fn may_have(&self, uuid: &DeviceUuid) -> bool {
         self.uuids.contains(uuid) || !self.notes.is_empty()
     }
 }
 
-/// Lists until nobody asks any more. The thread's whole life.
+/// Lists GPUs on request until the requester is dropped. This is the body of the thread.
 pub(super) fn serve(nvml: &Nvml, desk: &Desk<(), Result<Listing, String>>) {
-    // How GPUs are joined does not change while they are there.
+    // Connections between GPUs do not change while the GPUs stay.
     let mut last = Listing::default();
     desk.work(|()| {
         let step = desk.step();
@@ -58,7 +58,7 @@ fn list(nvml: &Nvml, step: &Step) -> Result<Listing, NvmlError> {
     Ok(listing)
 }
 
-/// All pairs of which the driver says something.
+/// Returns all pairs of GPUs that the driver describes.
 fn links(nvml: &Nvml, step: &Step, uuids: &[DeviceUuid]) -> Vec<GpuLink> {
     step.is("reading the topology");
     let pairs = uuids.iter().enumerate().flat_map(|(at, one)| uuids.iter().skip(at + 1).map(move |other| (one, other)));
@@ -82,7 +82,7 @@ fn link(nvml: &Nvml, one: &DeviceUuid, other: &DeviceUuid) -> Option<GpuLink> {
     Some(GpuLink { between: (one.clone(), other.clone()), closeness, nvlinks, nvlink })
 }
 
-/// How many NVLinks of the one end at the other.
+/// Returns how many NVLinks connect two GPUs directly.
 fn nvlinks(one: &Device<'_>, other: &Device<'_>) -> u16 {
     let Ok(there) = other.pci_info() else { return 0 };
     let ends_there = |number: &u32| {

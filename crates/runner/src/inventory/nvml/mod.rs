@@ -1,8 +1,8 @@
 //! GPUs through NVML.
 //!
-//! Every call into the driver happens on a thread that nobody depends on: one opens the driver, one lists GPUs, and
-//! each GPU has one that reads it. They are asked and waited for until the deadline; who is late is not waited for
-//! again until it answers.
+//! Calls into the driver happen on threads that the agent does not wait for without a deadline: one opens the driver,
+//! one lists GPUs, and each GPU has one that reads it. A thread that missed its deadline is not waited for again until
+//! it answers.
 
 mod clerk;
 mod known;
@@ -31,27 +31,28 @@ use known::Known;
 use lister::Listing;
 use watcher::{Question, Reading};
 
-/// Where the library is if nobody says. Machines that only run programs have the first, developers' have both.
+/// Names of the library if none is configured. Machines with a driver have the first, machines with development files
+/// both.
 const LIBRARIES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
 
-/// The driver, opened, and the library that it was opened from.
+/// The opened driver, and the library that it was opened from.
 type Opening = Result<(Arc<Nvml>, OsString), String>;
 
-/// The driver's GPUs.
+/// The GPUs of the NVIDIA driver.
 #[derive(Debug)]
 pub struct NvmlGpus {
     settings: InventorySettings,
     opener: Option<Clerk<Option<Open>, Opening>>,
     open: Option<Open>,
-    /// What to close before the driver is opened anew.
+    /// The driver to close before it is opened again.
     closing: Option<Open>,
     known: BTreeMap<DeviceUuid, Known>,
     listing: Listing,
-    /// Why the driver cannot be asked.
+    /// Why the driver cannot be used.
     absent: Option<String>,
 }
 
-/// An open driver and those who ask it.
+/// An open driver and the threads that read it.
 #[derive(Debug)]
 struct Open {
     nvml: Arc<Nvml>,
@@ -62,7 +63,7 @@ struct Open {
 }
 
 impl NvmlGpus {
-    /// The GPUs of the driver that the settings name. Nothing is opened yet.
+    /// Returns the GPUs of the driver that the settings name. The driver is not opened yet.
     #[must_use]
     pub fn new(settings: InventorySettings) -> Self {
         Self {
@@ -76,7 +77,7 @@ impl NvmlGpus {
         }
     }
 
-    /// Looks at them, for no longer than the deadline.
+    /// Reads the GPUs, and takes no longer than the deadline.
     pub fn look(&mut self, now: Timestamp, detail: Detail) -> GpusSeen {
         let until = Instant::now() + Duration::from_millis(self.settings.deadline.millis());
         self.close_if_lost();
@@ -89,7 +90,8 @@ impl NvmlGpus {
         self.tell()
     }
 
-    /// Asks everybody at once, then waits: the lister and the watchers of GPUs that are known, then those of new ones.
+    /// Sends all requests at once, then waits: for the lister and the watchers of known GPUs, then for those of new
+    /// ones.
     fn ask(&mut self, open: &mut Open, until: Instant, question: Question) {
         let listing = question.detail == Detail::Full || self.listing.uuids.is_empty();
         if listing {
@@ -108,7 +110,7 @@ impl NvmlGpus {
         open.collect(until, question, &mut self.known);
     }
 
-    /// Opens the driver, unless it is open. What hangs here hangs on a thread as everywhere.
+    /// Opens the driver, unless it is open. Opening happens on a thread too, since it may hang.
     fn open(&mut self, until: Instant) {
         if self.open.is_some() {
             return;
@@ -151,8 +153,8 @@ impl NvmlGpus {
         }
     }
 
-    /// A lost GPU comes back, if at all, to those who open the driver anew. Not while somebody hangs in it: the
-    /// driver counts who has it open.
+    /// Closes the driver when a GPU is lost: a GPU that comes back is visible only after the driver was opened again.
+    /// The driver stays open while a thread hangs in it, because the driver counts its users.
     fn close_if_lost(&mut self) {
         let reopen = Duration::from_millis(self.settings.reopen.millis());
         let lost = self.known.values().any(Known::is_lost) || self.absent.is_some() || !self.listing.notes.is_empty();
@@ -161,7 +163,7 @@ impl NvmlGpus {
         }
     }
 
-    /// A GPU that can neither be read nor is listed any more is gone. Without a driver nobody knows.
+    /// Notes GPUs that can neither be read nor are listed any more. Without a driver this cannot be decided.
     fn note_the_missing(&mut self) {
         for (uuid, known) in &mut self.known {
             match (&self.open, &self.absent) {
@@ -174,7 +176,7 @@ impl NvmlGpus {
 
     fn tell(&self) -> GpusSeen {
         let mut gpus: Vec<_> = self.known.values().flat_map(Known::seen).collect();
-        // By index; an instance after its GPU.
+        // Sorted by index, an instance after its GPU.
         gpus.sort_by_key(|gpu| (gpu.index, gpu.parent.clone(), gpu.uuid.clone()));
         let unread = self.known.iter().filter(|(_, known)| !known.was_read());
         let unread = unread.filter_map(|(uuid, known)| Some(format!("{uuid}: {}", known.why()?)));
@@ -195,7 +197,7 @@ impl Open {
         Ok(Self { nvml, library, lister, watchers: BTreeMap::new(), since: Instant::now() })
     }
 
-    /// The list that was asked for. One that comes late is asked for again.
+    /// Returns the list that was asked for. A list that comes late is asked for again.
     fn list(&mut self, until: Instant) -> Answered<Result<Listing, String>> {
         match self.lister.answer(until) {
             Answered::Late(_) => {
@@ -206,7 +208,7 @@ impl Open {
         }
     }
 
-    /// Asks the watcher of each GPU, and starts those that are missing.
+    /// Sends a request to the watcher of each GPU, and starts watchers that are missing.
     fn watch<'a>(&mut self, uuids: impl Iterator<Item = &'a DeviceUuid>, question: Question) {
         for uuid in uuids {
             if !self.watchers.contains_key(uuid) {
@@ -221,8 +223,8 @@ impl Open {
         }
     }
 
-    /// Takes what they answer until then. Those who were stuck and came back are asked anew; of what they bring only
-    /// the errors are kept, since the driver tells each of them once.
+    /// Takes in readings until the deadline. A watcher that was stuck and came back is asked again; of its late reading
+    /// only the errors are kept, since the driver reports each of them once.
     fn collect(&mut self, until: Instant, question: Question, known: &mut BTreeMap<DeviceUuid, Known>) {
         self.watchers.retain(|uuid, watcher| {
             let known = known.entry(uuid.clone()).or_default();
@@ -249,14 +251,14 @@ impl Open {
         self.lister.is_busy() || self.watchers.values().any(Clerk::is_busy)
     }
 
-    /// Ends all threads, so that nobody has the driver open.
+    /// Ends all threads, so that the driver is closed.
     fn close(self) {
         self.lister.end();
         self.watchers.into_values().for_each(Clerk::end);
     }
 }
 
-/// Opens the library that was named, or the first that can be.
+/// Opens the library that was configured, or the first one that can be opened.
 fn load(named: Option<OsString>) -> Opening {
     let tried = named.map_or_else(|| LIBRARIES.map(OsString::from).to_vec(), |library| vec![library]);
     let mut why = String::new();
@@ -265,7 +267,7 @@ fn load(named: Option<OsString>) -> Opening {
             Ok(nvml) => return Ok((Arc::new(nvml), library)),
             Err(error) => {
                 why = trouble::no_driver(&error);
-                // Found, and it does not want to: another name would not help.
+                // The library was found and refused to start: another name would not help.
                 if !matches!(error, NvmlError::LibloadingError(_)) {
                     break;
                 }

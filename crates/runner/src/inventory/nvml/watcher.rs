@@ -1,4 +1,4 @@
-//! Watching one GPU: its memory, its processes, its instances, its troubles.
+//! Watching one GPU: its memory, processes, instances and errors.
 
 use std::ffi::OsStr;
 
@@ -17,26 +17,26 @@ use super::memory::MemoryReader;
 use super::processes;
 use super::trouble::{Trouble, needed, optional};
 
-/// No driver has so many events at once; a stop for one that repeats itself for ever.
+/// More events than a driver has at once; a limit for a driver that repeats one for ever.
 const EVENTS_AT_ONCE: usize = 64;
 
-/// What a watcher is asked.
+/// The request to a watcher.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Question {
     pub(super) now: Timestamp,
     pub(super) detail: Detail,
 }
 
-/// What it answers.
+/// What a watcher read.
 #[derive(Debug)]
 pub(super) struct Reading {
     /// The GPU, then its MIG instances.
     pub(super) devices: Result<Vec<GpuSeen>, Trouble>,
-    /// Errors that the driver told since the last reading.
+    /// Errors that the driver reported since the last reading.
     pub(super) xids: Vec<u64>,
 }
 
-/// Watches one GPU until nobody asks any more. The thread's whole life.
+/// Watches one GPU until the requester is dropped. This is the body of the thread.
 pub(super) fn watch(nvml: &Nvml, library: &OsStr, uuid: &DeviceUuid, desk: &Desk<Question, Reading>) {
     let step = desk.step();
     step.is("registering for events");
@@ -62,11 +62,11 @@ struct Watcher<'a> {
     step: &'a Step,
     events: Option<EventSet<'a>>,
     memory: MemoryReader,
-    /// As it was when everything was asked for.
+    /// Telemetry as of the last full look.
     telemetry: Telemetry,
 }
 
-/// Where a driver has no events, there are none.
+/// Registers for events. A driver without events has none to report.
 fn register<'a>(nvml: &'a Nvml, uuid: &DeviceUuid) -> Option<EventSet<'a>> {
     let device = nvml.device_by_uuid(uuid.as_str()).ok()?;
     let set = nvml.create_event_set().ok()?;
@@ -74,7 +74,7 @@ fn register<'a>(nvml: &'a Nvml, uuid: &DeviceUuid) -> Option<EventSet<'a>> {
 }
 
 impl Watcher<'_> {
-    /// What the driver told since the last time.
+    /// Returns the errors that the driver reported since the last call.
     fn hear(&mut self) -> Vec<u64> {
         self.step.is("listening for events");
         let events = self.events.iter().flat_map(|set| std::iter::from_fn(|| set.wait(0).ok()));
@@ -102,7 +102,7 @@ impl Watcher<'_> {
         Ok(devices)
     }
 
-    /// What a GPU and a MIG instance have in common.
+    /// Reads what a GPU and a MIG instance have in common.
     fn device(
         &mut self,
         device: &Device<'_>,
@@ -134,7 +134,7 @@ impl Watcher<'_> {
         })
     }
 
-    /// Adds the MIG instances of a GPU. There are holes between them, and one may go while they are read.
+    /// Adds the MIG instances of a GPU. Indices may be unused, and an instance may go while they are read.
     fn instances(&mut self, gpu: &Device<'_>, taken: Timestamp, devices: &mut Vec<GpuSeen>) -> Result<(), Trouble> {
         self.step.is("listing MIG instances");
         let mode = optional(gpu.mig_mode(), "reading the MIG mode")?;
