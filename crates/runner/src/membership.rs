@@ -20,7 +20,7 @@ use crate::record::{self, RecordError};
 /// The name of the file below the agent's data directory.
 pub const FILE: &str = "membership.json";
 /// How long to wait before a rotation that failed is tried again.
-const TRY_AGAIN: Duration = Duration::from_secs(60);
+const RETRY_AFTER: Duration = Duration::from_secs(60);
 /// The longest sleep at a time: a clock that was set is noticed then.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60 * 60);
 
@@ -156,7 +156,7 @@ impl Membership {
     }
 
     /// Rotates the token whenever half of its life is over. Returns never, or at once if the token does not expire.
-    pub async fn keep_fresh(mut self, client: Client) {
+    pub async fn rotate_before_expiry(mut self, client: Client) {
         while let Some(at) = self.stored.token.as_ref().and_then(StoredToken::renew_at) {
             let wait = Duration::from_millis(at.since(now()).millis());
             if !wait.is_zero() {
@@ -167,7 +167,7 @@ impl Membership {
                 Ok(()) => tracing::info!("the agent's token was rotated"),
                 Err(why) => {
                     tracing::warn!(why, "the agent's token could not be rotated; it is tried again in a minute");
-                    tokio::time::sleep(TRY_AGAIN).await;
+                    tokio::time::sleep(RETRY_AFTER).await;
                 }
             }
         }

@@ -13,12 +13,12 @@ use tokio::sync::Notify;
 
 use super::AgentError;
 use super::config::AgentSettings;
-use super::eyes::Occupancy;
+use super::inventory_thread::Occupancy;
 use super::secrets::SlotSecrets;
 use super::slots::Slots;
 use crate::inventory::Inventory;
 use crate::process::{Ports, ProcessTable, SpawnOptions, Spawner};
-use crate::reconcile::{Action, Kept, Life, Wish};
+use crate::reconcile::{Action, DesiredState, LocalState, SlotRecord};
 use crate::runtime::{Runtimes, UserId};
 
 /// Carries actions out: starts, signals and adopts processes, and keeps the record of them.
@@ -37,9 +37,9 @@ pub(super) struct Executor {
 }
 
 /// What an action may look at beside the slots.
-pub(super) struct Circumstances<'a> {
+pub(super) struct ActionContext<'a> {
     pub(super) runtimes: &'a Runtimes,
-    pub(super) wish: Option<&'a Wish>,
+    pub(super) desired: Option<&'a DesiredState>,
     pub(super) inventory: Option<&'a Inventory>,
     pub(super) now: Timestamp,
 }
@@ -74,33 +74,33 @@ impl Executor {
         &mut self,
         slots: &mut Slots,
         action: Action,
-        circumstances: &Circumstances<'_>,
+        context: &ActionContext<'_>,
     ) -> Result<(), AgentError> {
-        let now = circumstances.now;
-        if let Action::CannotTell(id, doubt) = action {
+        let now = context.now;
+        if let Action::NoteDoubt(id, doubt) = action {
             slots.doubt(id, doubt);
             return Ok(());
         }
         slots.has_news = true;
         match &action {
-            Action::Start(slot) => self.start_slot(slots, slot, circumstances),
+            Action::Start(slot) => self.start_slot(slots, slot, context),
             Action::Refuse(slot) => {
                 tracing::warn!(slot = %slot.id, "not started: the driver shows too little free memory");
-                Ok(slots.record.note(Kept::of(slot, Life::Refused))?)
+                Ok(slots.store.update(SlotRecord::of(slot, LocalState::Refused))?)
             }
-            Action::Adopt(kept) => self.adopt(slots, kept, circumstances.runtimes),
-            Action::NoTrace(kept) => {
-                tracing::info!(slot = %kept.id, "not on record, nobody carries its mark, and the driver lists nobody");
-                slots.live.remove(&kept.id);
-                Ok(slots.record.note((**kept).clone())?)
+            Action::Adopt(record) => self.adopt_unrecorded(slots, record, context.runtimes),
+            Action::RecordAbsence(record) => {
+                tracing::info!(slot = %record.id, "not on record, nobody carries its mark, and the driver lists nobody");
+                slots.live.remove(&record.id);
+                Ok(slots.store.update((**record).clone())?)
             }
-            Action::Learn(slot) => self.learn(slots, slot, circumstances.runtimes),
-            Action::Found(id, process) => {
-                let Some(mut kept) = slots.kept().get(id).cloned() else { return Ok(()) };
-                kept.process = Some(process.clone());
-                kept.life = kept.life.after(&action, now);
-                slots.record.note(kept.clone())?;
-                self.take_over(slots, &kept, circumstances.runtimes)
+            Action::CompleteRecord(slot) => self.complete_record(slots, slot, context.runtimes),
+            Action::NoteProcess(id, process) => {
+                let Some(mut record) = slots.records().get(id).cloned() else { return Ok(()) };
+                record.process = Some(process.clone());
+                record.state = record.state.after(&action, now);
+                slots.store.update(record.clone())?;
+                self.adopt_slot(slots, &record, context.runtimes)
             }
             Action::Ready(id) => slots.apply(*id, &action, now),
             Action::Term(id, why) => {
@@ -129,13 +129,13 @@ impl Executor {
             }
             Action::Forget(id) => slots.forget(*id),
             // A question, which was answered before it came here; and a doubt, which was noted above.
-            Action::LookFor(_) | Action::CannotTell(..) => Ok(()),
+            Action::Search(_) | Action::NoteDoubt(..) => Ok(()),
         }
     }
 
     /// Gives back the port and the cgroup of a slot that is gone.
     fn release(&mut self, slots: &Slots, id: SlotId) {
-        let port = slots.kept().get(&id).and_then(|kept| kept.port);
+        let port = slots.records().get(&id).and_then(|record| record.port);
         port.into_iter().for_each(|port| self.ports.release(port));
         let cgroup = slots.live.get(&id).and_then(|live| live.tree.cgroup());
         cgroup.into_iter().for_each(|cgroup| drop(cgroup.remove()));

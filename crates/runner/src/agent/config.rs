@@ -10,10 +10,10 @@ use berth_domain::{Bytes, LabelKey, LabelValue, PoolName, RunnerId, RuntimeKind,
 use serde::Deserialize;
 
 use super::users;
-use crate::engine::EnginesFound;
+use crate::engine::KnownEngines;
 use crate::inventory::InventorySettings;
 use crate::process::{LogLimits, OnAgentExit};
-use crate::reconcile::Patience;
+use crate::reconcile::Timeouts;
 use crate::runtime::{self, RuntimeConfig, Runtimes};
 
 /// The whole file.
@@ -222,13 +222,13 @@ impl AgentConfig {
 }
 
 impl AgentSettings {
-    pub(super) fn patience(&self) -> Patience {
+    pub(super) fn timeouts(&self) -> Timeouts {
         let Self { stop_grace: grace, loading_grace, unkillable_after, driver_after, .. } = *self;
-        Patience { grace, loading_grace, unkillable_after, driver_after }
+        Timeouts { grace, loading_grace, unkillable_after, driver_after }
     }
 
     /// Runtimes whose programs this machine has, with everything that their templates need, and what each starts.
-    pub(super) fn offered(&self, runtimes: &Runtimes, engines: &EnginesFound) -> BTreeMap<RuntimeName, RuntimeKind> {
+    pub(super) fn offered(&self, runtimes: &Runtimes, engines: &KnownEngines) -> BTreeMap<RuntimeName, RuntimeKind> {
         let mut offered = runtimes.installed(&self.path());
         offered.retain(|name, _| runtimes.get(name).is_some_and(|runtime| engines.offers(runtime)));
         offered

@@ -6,7 +6,7 @@ use std::time::Duration;
 use berth_domain::{FailureReason, Generation, SlotId, Timestamp};
 use tokio::task::JoinSet;
 
-use super::live::Live;
+use super::live::LiveSlot;
 use super::now;
 use crate::process::{HealthChange, HealthState, Probed, SlotLog, probe};
 use crate::reconcile::Health;
@@ -37,7 +37,7 @@ impl HealthChecks {
     }
 
     /// Probes the slots whose turn it is, and notes deadlines that have passed. Returns whether any slot's health changed.
-    pub(super) fn probe_due(&mut self, live: &mut BTreeMap<SlotId, Live>, at: Timestamp) -> bool {
+    pub(super) fn probe_due(&mut self, live: &mut BTreeMap<SlotId, LiveSlot>, at: Timestamp) -> bool {
         let mut changed = false;
         for (id, live) in live {
             let (Some(checks), Some(launch)) = (&mut live.checks, &live.launch) else { continue };
@@ -46,12 +46,12 @@ impl HealthChecks {
                 note_verdict(&live.log, checks, change);
                 changed = true;
             }
-            if live.is_asked {
+            if live.is_probing {
                 continue;
             }
             if let Some(question) = checks.due(at) {
                 let (id, generation, address) = (*id, launch.generation, launch.probe);
-                live.is_asked = true;
+                live.is_probing = true;
                 self.probes.spawn(async move { (id, generation, probe(address, &question, TIMEOUT).await) });
             }
         }
@@ -59,7 +59,7 @@ impl HealthChecks {
     }
 
     /// Notes an answer and all others that have arrived. Returns whether any slot's health changed.
-    pub(super) fn note_answers(&mut self, live: &mut BTreeMap<SlotId, Live>, first: Answered) -> bool {
+    pub(super) fn note_answers(&mut self, live: &mut BTreeMap<SlotId, LiveSlot>, first: Answered) -> bool {
         let mut changed = false;
         let mut next = Some(first);
         while let Some((id, generation, probed)) = next {
@@ -71,11 +71,11 @@ impl HealthChecks {
 }
 
 /// Notes an answer and returns whether the slot's health changed. The answer of an earlier start says nothing of this one.
-fn note_answer(live: &mut Live, generation: Generation, probed: Probed) -> bool {
+fn note_answer(live: &mut LiveSlot, generation: Generation, probed: Probed) -> bool {
     if live.launch.as_ref().is_none_or(|launch| launch.generation != generation) {
         return false;
     }
-    live.is_asked = false;
+    live.is_probing = false;
     let Some(checks) = &mut live.checks else { return false };
     let Some(change) = checks.observe(now(), probed) else { return false };
     live.health = health_of(change);

@@ -5,7 +5,7 @@ use berth_wire::ReportedSlot;
 
 use super::slots::Slots;
 use crate::process::Redactor;
-use crate::reconcile::{Kept, Life};
+use crate::reconcile::{LocalState, SlotRecord};
 
 /// The most bytes of all last lines in one report. What is left out is in the logs, which the server asks for.
 const MOST_BYTES: usize = 128 << 10;
@@ -18,11 +18,11 @@ pub(super) fn add_last_lines(reported: &mut [ReportedSlot], slots: &Slots, redac
     let mut made = None;
     // The newest slots have the largest ids.
     for slot in reported.iter_mut().rev() {
-        let Some(kept) = slots.kept().get(&slot.id) else { continue };
-        if !ended_unasked(&kept.life) || kept.generation != slot.generation {
+        let Some(record) = slots.records().get(&slot.id) else { continue };
+        if !has_ended_unasked(&record.state) || record.generation != slot.generation {
             continue;
         }
-        let tail = last_lines(slots, kept, made.get_or_insert_with(&redactor));
+        let tail = last_lines(slots, record, made.get_or_insert_with(&redactor));
         let Some(rest) = left.checked_sub(tail.lines().iter().map(String::len).sum()) else { return };
         left = rest;
         slot.last_lines = tail.lines().to_vec();
@@ -30,18 +30,20 @@ pub(super) fn add_last_lines(reported: &mut [ReportedSlot], slots: &Slots, redac
 }
 
 /// Returns the last lines of a slot's log, without secrets. A log that cannot be read has none.
-fn last_lines(slots: &Slots, kept: &Kept, redactor: &Redactor) -> LogTail {
-    let log = slots.find_log(kept.id, Some(kept.generation)).ok().flatten();
+fn last_lines(slots: &Slots, record: &SlotRecord, redactor: &Redactor) -> LogTail {
+    let log = slots.find_log(record.id, Some(record.generation)).ok().flatten();
     let bytes = log.and_then(|log| log.tail(LogTail::LOOKED_AT).ok()).unwrap_or_default();
     LogTail::of_bytes(&redactor.redact(bytes))
 }
 
 /// Whether a slot failed, or is a job that ended by itself.
-fn ended_unasked(life: &Life) -> bool {
+fn has_ended_unasked(state: &LocalState) -> bool {
     let unasked = |why: &SlotEnd| matches!(why, SlotEnd::Failed(_) | SlotEnd::Exited(_));
-    match life {
-        Life::Ending { why, .. } | Life::TreeGone { why, .. } | Life::Gone { why, .. } => unasked(why),
-        Life::GivenUp => true,
-        Life::Planned | Life::Started { .. } | Life::Refused => false,
+    match state {
+        LocalState::Ending { why, .. } | LocalState::TreeGone { why, .. } | LocalState::Gone { why, .. } => {
+            unasked(why)
+        }
+        LocalState::GivenUp => true,
+        LocalState::Planned | LocalState::Started { .. } | LocalState::Refused => false,
     }
 }

@@ -11,7 +11,7 @@ use crate::reconcile::Health;
 use crate::runtime::Launch;
 
 /// A slot at hand.
-pub(super) struct Live {
+pub(super) struct LiveSlot {
     pub(super) tree: Tree,
     pub(super) process: Option<Arc<Process>>,
     pub(super) log: SlotLog,
@@ -25,7 +25,7 @@ pub(super) struct Live {
     pub(super) checks: Option<HealthState>,
     pub(super) health: Health,
     /// It was asked for its health, and has not answered yet.
-    pub(super) is_asked: bool,
+    pub(super) is_probing: bool,
     /// How its first process ended.
     pub(super) ended: Option<SlotEnd>,
     /// How its first process ended, if nobody had asked it to.
@@ -48,7 +48,7 @@ pub(super) struct MemoryUse {
     pub(super) peak: Bytes,
 }
 
-impl Live {
+impl LiveSlot {
     pub(super) fn new(tree: Tree, log: SlotLog) -> Self {
         Self {
             tree,
@@ -60,7 +60,7 @@ impl Live {
             loading_grace: None,
             checks: None,
             health: Health::Pending,
-            is_asked: false,
+            is_probing: false,
             ended: None,
             exit: None,
             unknown: None,
@@ -83,12 +83,12 @@ impl Live {
 
     /// When its health is asked for next.
     pub(super) fn next_probe(&self) -> Option<Timestamp> {
-        self.checks.as_ref().filter(|_| !self.is_asked).and_then(HealthState::next)
+        self.checks.as_ref().filter(|_| !self.is_probing).and_then(HealthState::next)
     }
 }
 
 /// Whoever follows its log comes to the end of it.
-impl Drop for Live {
+impl Drop for LiveSlot {
     fn drop(&mut self) {
         self.log.close();
     }

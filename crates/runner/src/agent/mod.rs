@@ -21,9 +21,9 @@
 mod act;
 mod adopt;
 mod config;
-mod eyes;
-mod findings;
 mod health;
+mod inventory_log;
+mod inventory_thread;
 mod last_lines;
 mod link;
 mod live;
@@ -53,28 +53,28 @@ pub use users::log_slot_users;
 
 use crate::inventory::Inventory;
 use crate::process::{ProcessTable, SpawnOptions};
-use crate::reconcile::{Action, Assignment, Doubt, Trace, Version, Wish, World, reconcile};
-use crate::record::{Obeys, RecordError};
+use crate::reconcile::{Action, Assignment, DesiredState, Doubt, ReconcileInput, SearchResult, Version, reconcile};
+use crate::record::{ClusterBinding, RecordError};
 use crate::runtime::Runtimes;
-use act::{Circumstances, Executor};
+use act::{ActionContext, Executor};
 use health::HealthChecks;
-use link::{Heard, Link};
-use live::Live;
+use link::{ServerLink, ServerMessage};
+use live::LiveSlot;
 use observe::{Observation, Observer};
 use programs::Programs;
 use reap::Reaper;
 use report::Reporter;
-use requests::Answers;
+use requests::RequestAnswers;
 use slots::Slots;
 
 /// While something is changing, the machine is looked at this often.
-const SOON: Duration = Duration::from_millis(20);
+const POLL_WHILE_CHANGING: Duration = Duration::from_millis(20);
 /// While nothing is, this often: the end of a process is heard at once.
-const LATER: Duration = Duration::from_secs(10);
+const POLL_AT_REST: Duration = Duration::from_secs(10);
 /// How often what slots write is read, and slots that serve are probed if it is their turn.
-const CHORES: Duration = Duration::from_secs(1);
+const CHORES_EVERY: Duration = Duration::from_secs(1);
 /// How many rounds may follow each other at once; more would be a loop.
-const ROUNDS: usize = 16;
+const MAX_ROUNDS: usize = 16;
 
 /// Why an agent ends.
 #[derive(Debug, thiserror::Error)]
@@ -97,7 +97,7 @@ pub enum AgentError {
 
 /// What an agent needs to run.
 #[derive(Debug)]
-pub struct Parts {
+pub struct AgentParts {
     /// Who it is and how it should behave.
     pub settings: AgentSettings,
     /// What it can start.
@@ -119,37 +119,37 @@ pub struct Agent {
     executor: Executor,
     reaper: Reaper,
     reporter: Reporter,
-    answers: Answers,
+    request_answers: RequestAnswers,
 }
 
 impl Agent {
     /// Runs until `stop` becomes true, or until it must not go on.
-    pub async fn run(parts: Parts, mut stop: watch::Receiver<bool>) -> Result<(), AgentError> {
+    pub async fn run(parts: AgentParts, mut stop: watch::Receiver<bool>) -> Result<(), AgentError> {
         let mut agent = Self::start(parts)?;
-        agent.executor.take_over_all(&mut agent.slots, &agent.programs.runtimes)?;
+        agent.executor.adopt_recorded_slots(&mut agent.slots, &agent.programs.runtimes)?;
         agent.slots.prune_logs();
         // Without a first look there is nothing to report.
         agent.observer.look_now().await;
         secrets::warn_of_loose_files(&agent.programs.runtimes);
-        findings::tell_runtimes(&agent.programs.runtimes, &agent.settings.path());
+        inventory_log::log_runtimes(&agent.programs.runtimes, &agent.settings.path());
         agent.slots.has_news |= agent.programs.look();
         loop {
             agent.round().await?;
-            if *stop.borrow() && !agent.may_stay(&mut stop) {
+            if *stop.borrow() && !agent.must_finish_draining(&mut stop) {
                 return Ok(());
             }
             agent.wait(&mut stop).await?;
         }
     }
 
-    fn start(parts: Parts) -> Result<Self, AgentError> {
-        let Parts { settings, runtimes, client, spawning } = parts;
+    fn start(parts: AgentParts) -> Result<Self, AgentError> {
+        let AgentParts { settings, runtimes, client, spawning } = parts;
         let settings = Arc::new(settings);
         let users = runtimes.users();
         let slots = Slots::open(&settings)?;
         let observer = Observer::start(&settings, users.clone())?;
         let executor = Executor::start(Arc::clone(&settings), spawning, users, observer.occupancy())?;
-        let link = Link::new(client.clone(), settings.id.clone(), slots.record.obeys().cloned());
+        let link = ServerLink::new(client.clone(), settings.id.clone(), slots.store.binding().cloned());
         Ok(Self {
             slots,
             assignment: Assignment::default(),
@@ -159,7 +159,7 @@ impl Agent {
             executor,
             reaper: Reaper::new()?,
             reporter: Reporter::new(Arc::clone(&settings), link),
-            answers: Answers::new(client, settings.id.clone()),
+            request_answers: RequestAnswers::new(client, settings.id.clone()),
             settings,
         })
     }
@@ -167,19 +167,19 @@ impl Agent {
     /// Observes, decides and acts until there is nothing left to do; then reports.
     async fn round(&mut self) -> Result<(), AgentError> {
         let mut is_fresh = false;
-        for _ in 0..ROUNDS {
-            self.slots.record.catch_up()?;
+        for _ in 0..MAX_ROUNDS {
+            self.slots.store.write_pending()?;
             let mut actions = self.next_actions(is_fresh);
             // What a start or a proof counts on must be newer than everything before it: the driver is asked, and all
             // is decided once more.
-            if !is_fresh && actions.iter().any(Action::needs_a_fresh_look) {
+            if !is_fresh && actions.iter().any(Action::needs_fresh_observation) {
                 is_fresh = self.observer.look_now().await;
                 if is_fresh {
                     continue;
                 }
                 tracing::warn!("the driver does not answer: starts and proofs wait for it");
-                actions.retain(|action| !action.needs_a_fresh_look());
-                self.slots.doubt_asked(self.assignment.wish(), "the driver does not answer");
+                actions.retain(|action| !action.needs_fresh_observation());
+                self.slots.doubt_asked(self.assignment.desired(), "the driver does not answer");
             }
             if actions.is_empty() {
                 break;
@@ -202,7 +202,7 @@ impl Agent {
         let table = match ProcessTable::read() {
             Ok(table) => table,
             Err(error) => {
-                self.slots.doubt_all(self.assignment.wish(), &error);
+                self.slots.doubt_all(self.assignment.desired(), &error);
                 return Vec::new();
             }
         };
@@ -211,12 +211,12 @@ impl Agent {
         self.slots.read_logs();
         let inventory = self.observer.inventory();
         let seen = self.observer.observe(&mut self.slots, &table, inventory.as_deref(), now);
-        self.slots.drop_settled_doubts(self.assignment.wish());
-        let mut actions = reconcile(&self.world(now, &seen, &BTreeMap::new()));
-        let sought: Vec<DesiredSlot> = actions.iter().filter_map(Action::sought).cloned().collect();
-        if is_fresh && !sought.is_empty() {
-            let traces = self.observer.look_for(&self.slots, &table, inventory.as_deref(), &sought);
-            actions = reconcile(&self.world(now, &seen, &traces));
+        self.slots.drop_settled_doubts(self.assignment.desired());
+        let mut actions = reconcile(&self.reconcile_input(now, &seen, &BTreeMap::new()));
+        let unrecorded: Vec<DesiredSlot> = actions.iter().filter_map(Action::searched_slot).cloned().collect();
+        if is_fresh && !unrecorded.is_empty() {
+            let searched = self.observer.look_for(&self.slots, &table, inventory.as_deref(), &unrecorded);
+            actions = reconcile(&self.reconcile_input(now, &seen, &searched));
         }
         self.warn_of_expired_starts();
         let micros = begun.elapsed().as_micros();
@@ -226,39 +226,39 @@ impl Agent {
 
     fn act(&mut self, action: Action) -> Result<(), AgentError> {
         let inventory = self.observer.inventory();
-        let circumstances = Circumstances {
+        let context = ActionContext {
             runtimes: &self.programs.runtimes,
-            wish: self.assignment.wish(),
+            desired: self.assignment.desired(),
             inventory: inventory.as_deref(),
             now: now(),
         };
-        self.executor.act(&mut self.slots, action, &circumstances)
+        self.executor.act(&mut self.slots, action, &context)
     }
 
-    fn world<'a>(
+    fn reconcile_input<'a>(
         &'a self,
         now: Timestamp,
         observation: &'a Observation,
-        traces: &'a BTreeMap<SlotId, Trace>,
-    ) -> World<'a> {
-        World {
+        searched: &'a BTreeMap<SlotId, SearchResult>,
+    ) -> ReconcileInput<'a> {
+        ReconcileInput {
             now,
             monotonic: Instant::now(),
-            wish: self.assignment.wish(),
-            kept: self.slots.kept(),
+            desired: self.assignment.desired(),
+            records: self.slots.records(),
             seen: &observation.slots,
-            traces,
+            searched,
             doubts: self.slots.doubts(),
             devices: &observation.devices,
-            obeys: self.slots.record.obeys().map(|obeys| (obeys.cluster, obeys.epoch)),
-            can_record: self.executor.can_record(&self.slots.record),
-            patience: self.settings.patience(),
+            binding: self.slots.store.binding().map(|binding| (binding.cluster, binding.epoch)),
+            can_record: self.executor.can_record(&self.slots.store),
+            timeouts: self.settings.timeouts(),
         }
     }
 
     fn warn_of_expired_starts(&mut self) {
-        if let Some(waiting) = self.assignment.newly_expired_starts(self.slots.record.kept(), Instant::now()) {
-            let seconds = Wish::LASTS.as_secs();
+        if let Some(waiting) = self.assignment.newly_expired_starts(self.slots.store.records(), Instant::now()) {
+            let seconds = DesiredState::MAX_AGE.as_secs();
             tracing::warn!(
                 slots = waiting,
                 "not started: the server said {seconds} s ago or longer that they should run, and was not heard since"
@@ -269,19 +269,19 @@ impl Agent {
     /// Waits until there is a reason for another round. Meanwhile slots are probed and their logs are read: with many
     /// slots it is always the turn of one of them, and none of it is a reason by itself.
     async fn wait(&mut self, stop: &mut watch::Receiver<bool>) -> Result<(), AgentError> {
-        let is_changing = self.slots.kept().values().any(|kept| !kept.is_at_rest());
+        let is_changing = self.slots.records().values().any(|record| !record.is_at_rest());
         // What could not be found out, or could not be written, is tried again.
-        let is_tried_again = !self.slots.doubts().is_empty() || !self.executor.can_record(&self.slots.record);
+        let is_tried_again = !self.slots.doubts().is_empty() || !self.executor.can_record(&self.slots.store);
         let until = Instant::now()
             + match (is_changing, is_tried_again) {
-                (true, _) => SOON,
+                (true, _) => POLL_WHILE_CHANGING,
                 (false, true) => Doubt::LOOK_AGAIN,
-                (false, false) => LATER,
+                (false, false) => POLL_AT_REST,
             };
         if is_changing {
             self.observer.look_soon();
         }
-        let mut next_chores = Instant::now() + CHORES;
+        let mut next_chores = Instant::now() + CHORES_EVERY;
         loop {
             let mut wakes = [Some(until), Some(next_chores), self.reaper.next(), None];
             // Slots that start are probed as soon as it is their turn; slots that serve are probed together.
@@ -290,7 +290,7 @@ impl Agent {
             }
             let wake = wakes.into_iter().flatten().fold(until, Instant::min);
             let needs_round = tokio::select! {
-                heard = self.reporter.link.hear() => self.take_in(heard)?,
+                message = self.reporter.link.next_message() => self.handle_message(message)?,
                 Some(first) = self.health.next_answer() => self.health.note_answers(&mut self.slots.live, first),
                 () = self.executor.process_ended.notified() => true,
                 Some(is_new) = self.programs.next_answer() => {
@@ -307,7 +307,7 @@ impl Agent {
                 self.executor.reap(&table);
             }
             if Instant::now() >= next_chores {
-                next_chores = Instant::now() + CHORES;
+                next_chores = Instant::now() + CHORES_EVERY;
                 self.slots.read_logs();
                 self.slots.has_news |= self.programs.look();
             }
@@ -320,59 +320,59 @@ impl Agent {
     }
 
     fn next_probe(&self) -> Option<Instant> {
-        let next = self.slots.live.values().filter_map(Live::next_probe).min()?;
+        let next = self.slots.live.values().filter_map(LiveSlot::next_probe).min()?;
         Some(Instant::now() + Duration::from_millis(next.since(now()).millis().max(1)))
     }
 
     /// Takes in what the server said. Returns whether another round is needed.
-    fn take_in(&mut self, heard: Heard) -> Result<bool, AgentError> {
-        match heard {
-            Heard::Server(server) => self.join(server).map(|()| true),
-            Heard::Answered => Ok(self.slots.has_news),
-            Heard::Wish(wish, requests) => self.take_wish(wish, requests),
+    fn handle_message(&mut self, message: ServerMessage) -> Result<bool, AgentError> {
+        match message {
+            ServerMessage::ClusterKnown(server) => self.bind_to_cluster(server).map(|()| true),
+            ServerMessage::ReportAccepted => Ok(self.slots.has_news),
+            ServerMessage::Desired(desired, requests) => self.handle_desired(desired, requests),
             // After `Overtaken` the server is shown what was obeyed: it may have forgotten that it gave that answer.
-            Heard::Overtaken | Heard::Again => {
+            ServerMessage::OutdatedDesired | ServerMessage::RequestFailed => {
                 self.slots.has_news = true;
                 Ok(true)
             }
-            Heard::Superseded => Err(AgentError::Superseded(self.settings.id.clone())),
-            Heard::Refused(error) => Err(AgentError::Refused(error)),
+            ServerMessage::Superseded => Err(AgentError::Superseded(self.settings.id.clone())),
+            ServerMessage::Refused(error) => Err(AgentError::Refused(error)),
         }
     }
 
     /// Binds the agent to the first server that it hears of. Only then is it known which processes are its own: another
     /// agent of this name may serve another cluster on this machine.
-    fn join(&mut self, server: Obeys) -> Result<(), AgentError> {
+    fn bind_to_cluster(&mut self, server: ClusterBinding) -> Result<(), AgentError> {
         self.slots.has_news = true;
         let cluster = server.cluster;
-        self.slots.record.obey(server)?;
+        self.slots.store.bind(server)?;
         self.executor.find_orphans(&mut self.slots, cluster, &self.programs.runtimes)
     }
 
-    fn take_wish(&mut self, wish: Wish, requests: Vec<AgentRequest>) -> Result<bool, AgentError> {
-        let heard = Obeys::from(&wish);
-        let record = &mut self.slots.record;
-        let is_other_cluster = record.obeys().is_some_and(|known| known.cluster != heard.cluster);
+    fn handle_desired(&mut self, desired: DesiredState, requests: Vec<AgentRequest>) -> Result<bool, AgentError> {
+        let offered = ClusterBinding::from(&desired);
+        let store = &mut self.slots.store;
+        let is_other_cluster = store.binding().is_some_and(|known| known.cluster != offered.cluster);
         if is_other_cluster {
             tracing::error!(
-                server = %wish.version.cluster,
+                server = %desired.version.cluster,
                 "the server belongs to another cluster: nothing is started or stopped for it. If that is \
                  right, stop the slots of this agent and remove its obeys.json"
             );
-        } else if record.obeys().is_none_or(|known| !heard.is_before(known)) {
-            record.obey(heard)?;
-            self.reporter.link.note_obeyed(record.obeys().cloned());
+        } else if store.binding().is_none_or(|known| !offered.is_before(known)) {
+            store.bind(offered)?;
+            self.reporter.link.set_binding(store.binding().cloned());
         }
         // Another cluster's server is told nothing of what slots wrote.
         if !is_other_cluster {
-            let Self { answers, slots, settings, executor, programs, .. } = self;
-            answers.answer(requests, slots, settings, || executor.secrets.redactor(&programs.runtimes));
+            let Self { request_answers, slots, settings, executor, programs, .. } = self;
+            request_answers.answer(requests, slots, settings, || executor.secrets.redactor(&programs.runtimes));
         }
-        Ok(self.assignment.replace(wish, Instant::now()))
+        Ok(self.assignment.replace(desired, Instant::now()))
     }
 
     /// Returns whether an agent that was told to stop stays until its slots are gone, and the server knows it.
-    fn may_stay(&mut self, stop: &mut watch::Receiver<bool>) -> bool {
+    fn must_finish_draining(&mut self, stop: &mut watch::Receiver<bool>) -> bool {
         stop.borrow_and_update();
         if !self.settings.drain_on_sigterm {
             return false;
@@ -381,14 +381,14 @@ impl Agent {
             tracing::info!("its slots end first");
             self.assignment.drain();
         }
-        self.slots.kept().values().any(|kept| !kept.is_over())
+        self.slots.records().values().any(|record| !record.is_over())
     }
 }
 
-impl From<&Wish> for Obeys {
-    fn from(wish: &Wish) -> Self {
-        let Version { cluster, epoch, revision } = wish.version;
-        Self { cluster, epoch, revision, code: wish.code.clone() }
+impl From<&DesiredState> for ClusterBinding {
+    fn from(desired: &DesiredState) -> Self {
+        let Version { cluster, epoch, revision } = desired.version;
+        Self { cluster, epoch, revision, code: desired.code.clone() }
     }
 }
 

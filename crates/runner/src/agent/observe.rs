@@ -6,28 +6,28 @@ use std::io;
 use berth_domain::{DeviceUuid, GpuHealth, RunnerId, SlotEnd, SlotId, Span, Timestamp, WorkloadKind};
 
 use super::config::AgentSettings;
-use super::eyes::{Eyes, Occupancy};
-use super::findings::Findings;
-use super::live::Live;
+use super::inventory_log::InventoryLog;
+use super::inventory_thread::{InventoryThread, Occupancy};
+use super::live::LiveSlot;
 use super::slots::Slots;
 use super::{AgentError, Look};
 use crate::inventory::{self, GpuSeen, Inventory, ProcessesSeen};
-use crate::process::{Death, Depth, Exit, ExitFile, ExitNote, Process, ProcessId, ProcessTable, classify};
-use crate::reconcile::{DeviceSeen, DriverSeen, Kept, Life, Seen, TreeSeen};
+use crate::process::{Depth, Exit, ExitFile, ExitNote, Process, ProcessId, ProcessTable, UnexpectedEnd, classify};
+use crate::reconcile::{DeviceObservation, DriverView, LocalState, SlotObservation, SlotRecord, TreeState};
 use crate::runtime::UserId;
 
 /// How much of a slot's log is looked at for the reason of its end.
-const LAST_WORDS: usize = 16 * 1024;
+const CLASSIFIED_LOG_BYTES: usize = 16 * 1024;
 
 /// Looks at the machine: the driver through a thread of its own, and the processes of each slot.
 ///
 /// An observer changes nothing on the machine. What it sees of a slot that outlives one look (its pids, its memory, how
-/// its process ended) is noted in [`Live`].
+/// its process ended) is noted in [`LiveSlot`].
 pub(super) struct Observer {
-    eyes: Eyes,
+    inventory_thread: InventoryThread,
     /// How long the driver may take for one look.
     deadline: Span,
-    findings: Findings,
+    inventory_log: InventoryLog,
     pub(super) runner: RunnerId,
     /// The users that slots run as: only their processes can carry a mark that counts.
     pub(super) users: BTreeSet<UserId>,
@@ -36,36 +36,37 @@ pub(super) struct Observer {
 /// What is seen at one time.
 pub(super) struct Observation {
     /// Each slot on record of which something is at hand.
-    pub(super) slots: BTreeMap<SlotId, Seen>,
+    pub(super) slots: BTreeMap<SlotId, SlotObservation>,
     /// What the driver says is free, device by device.
-    pub(super) devices: Vec<DeviceSeen>,
+    pub(super) devices: Vec<DeviceObservation>,
 }
 
 impl Observer {
     pub(super) fn start(settings: &AgentSettings, users: BTreeSet<UserId>) -> Result<Self, AgentError> {
-        let eyes = Eyes::open(settings.inventory.clone()).map_err(|error| AgentError::Io("no thread", error))?;
+        let inventory_thread =
+            InventoryThread::open(settings.inventory.clone()).map_err(|error| AgentError::Io("no thread", error))?;
         let (runner, deadline) = (settings.id.clone(), settings.inventory.deadline);
-        Ok(Self { eyes, deadline, findings: Findings::default(), runner, users })
+        Ok(Self { inventory_thread, deadline, inventory_log: InventoryLog::default(), runner, users })
     }
 
     /// Returns what was last seen of the machine.
-    pub(super) fn inventory(&self) -> Look {
-        self.eyes.inventory()
+    pub(super) fn inventory(&self) -> Option<Arc<Inventory>> {
+        self.inventory_thread.inventory()
     }
 
     /// Returns the way to tell simulated GPUs which process uses them.
     pub(super) fn occupancy(&self) -> Occupancy {
-        self.eyes.occupancy()
+        self.inventory_thread.occupancy()
     }
 
     /// Asks for a look at the driver, and does not wait for it.
     pub(super) fn look_soon(&mut self) {
-        self.eyes.nudge();
+        self.inventory_thread.look_soon();
     }
 
     /// Looks at the driver and waits for the answer. Returns false if the driver takes too long.
     pub(super) async fn look_now(&mut self) -> bool {
-        self.eyes.look_now(self.deadline).await
+        self.inventory_thread.look_now(self.deadline).await
     }
 
     /// Looks at the processes and devices of every slot on record.
@@ -77,13 +78,13 @@ impl Observer {
         now: Timestamp,
     ) -> Observation {
         if let Some(inventory) = inventory {
-            self.findings.tell(inventory);
+            self.inventory_log.log_changes(inventory);
         }
         let mut seen = BTreeMap::new();
-        for (id, kept) in slots.record.kept() {
+        for (id, record) in slots.store.records() {
             let Some(live) = slots.live.get_mut(id) else { continue };
             let unknown = live.unknown.clone();
-            seen.insert(*id, look(kept, live, table, inventory, now));
+            seen.insert(*id, look(record, live, table, inventory, now));
             slots.has_news |= live.unknown != unknown;
         }
         Observation { slots: seen, devices: devices(inventory) }
@@ -91,30 +92,36 @@ impl Observer {
 }
 
 /// Returns what the driver says is free, device by device.
-fn devices(inventory: Option<&Inventory>) -> Vec<DeviceSeen> {
+fn devices(inventory: Option<&Inventory>) -> Vec<DeviceObservation> {
     let gpus = inventory.map(|inventory| inventory.gpus.as_slice()).unwrap_or_default();
     let seen = |gpu: &GpuSeen| {
         let memory = gpu.memory;
         let free = memory.total.saturating_sub(memory.reserved).saturating_sub(memory.used);
-        DeviceSeen { uuid: gpu.uuid.clone(), free: (gpu.health == GpuHealth::Ok).then_some(free) }
+        DeviceObservation { uuid: gpu.uuid.clone(), free: (gpu.health == GpuHealth::Ok).then_some(free) }
     };
     gpus.iter().map(seen).collect()
 }
 
-fn look(kept: &Kept, live: &mut Live, table: &ProcessTable, inventory: Option<&Inventory>, now: Timestamp) -> Seen {
+fn look(
+    record: &SlotRecord,
+    live: &mut LiveSlot,
+    table: &ProcessTable,
+    inventory: Option<&Inventory>,
+    now: Timestamp,
+) -> SlotObservation {
     if live.ended.is_none()
         && let Some(exit) = live.process.as_deref().and_then(Process::poll_exit)
     {
         drop(live.log.pump());
-        let was_asked = !matches!(kept.life, Life::Planned | Life::Started { .. });
+        let was_asked = !matches!(record.state, LocalState::Planned | LocalState::Started { .. });
         let end = live.note_end(exit, was_asked);
         // How a process ends that was asked to end says nothing of the slot: a signal is then no crash.
         match was_asked {
-            true => tracing::info!(slot = %kept.id, ?exit, "its process has ended, as it was asked to"),
-            false => tracing::info!(slot = %kept.id, ?exit, ?end, "its process has ended by itself"),
+            true => tracing::info!(slot = %record.id, ?exit, "its process has ended, as it was asked to"),
+            false => tracing::info!(slot = %record.id, ?exit, ?end, "its process has ended by itself"),
         }
     }
-    let tree = match find(kept, live, table) {
+    let tree = match find(record, live, table) {
         Ok(members) => {
             remember_pids(live, &members, inventory, now);
             live.unknown = None;
@@ -123,17 +130,17 @@ fn look(kept: &Kept, live: &mut Live, table: &ProcessTable, inventory: Option<&I
         // A look that fails says nothing, and is no proof of anything.
         Err(error) => {
             if live.unknown.is_none() {
-                tracing::warn!(slot = %kept.id, %error, "its processes cannot be told: it stays as it is");
+                tracing::warn!(slot = %record.id, %error, "its processes cannot be told: it stays as it is");
             }
             live.unknown = Some(error.to_string());
-            TreeSeen::Unknown
+            TreeState::Unknown
         }
     };
-    note_memory(kept, live, table, inventory);
-    Seen {
-        driver: on_driver(kept, live, inventory),
+    note_memory(record, live, table, inventory);
+    SlotObservation {
+        driver: on_driver(record, live, inventory),
         // Only now: while somebody lives, it may not have made its exit file yet.
-        ended: live.ended.or_else(|| planned_end(kept, live, &tree)),
+        ended: live.ended.or_else(|| planned_end(record, live, &tree)),
         tree,
         health: live.health,
         grace: live.grace,
@@ -142,13 +149,13 @@ fn look(kept: &Kept, live: &mut Live, table: &ProcessTable, inventory: Option<&I
 }
 
 /// How a job ended whose agent died before it could note that it had started it. Nothing if it was not started.
-fn planned_end(kept: &Kept, live: &Live, tree: &TreeSeen) -> Option<SlotEnd> {
-    let is_over = kept.life == Life::Planned && *tree == TreeSeen::Empty && live.kind == WorkloadKind::Job;
+fn planned_end(record: &SlotRecord, live: &LiveSlot, tree: &TreeState) -> Option<SlotEnd> {
+    let is_over = record.state == LocalState::Planned && *tree == TreeState::Empty && live.kind == WorkloadKind::Job;
     if is_over { noted_end(live) } else { None }
 }
 
 /// How a job ended by its exit file. Nothing if there is none: then it was not started.
-pub(super) fn noted_end(live: &Live) -> Option<SlotEnd> {
+pub(super) fn noted_end(live: &LiveSlot) -> Option<SlotEnd> {
     match ExitFile::at(live.log.exit_file()).read()? {
         ExitNote::Started => Some(end_of(live, Exit::Unknown)),
         ExitNote::Ended(exit) => Some(end_of(live, exit)),
@@ -156,8 +163,8 @@ pub(super) fn noted_end(live: &Live) -> Option<SlotEnd> {
 }
 
 /// Who belongs to the slot. To say that nobody is left takes a thorough look; while all is well a quick one will do.
-fn find(kept: &Kept, live: &mut Live, table: &ProcessTable) -> io::Result<Vec<ProcessId>> {
-    let is_steady = matches!(kept.life, Life::Started { .. }) && live.ended.is_none();
+fn find(record: &SlotRecord, live: &mut LiveSlot, table: &ProcessTable) -> io::Result<Vec<ProcessId>> {
+    let is_steady = matches!(record.state, LocalState::Started { .. }) && live.ended.is_none();
     let mut members = if is_steady { live.tree.look(table, Depth::Quick)? } else { Vec::new() };
     if members.is_empty() {
         members = live.tree.look(table, Depth::Thorough)?;
@@ -166,8 +173,8 @@ fn find(kept: &Kept, live: &mut Live, table: &ProcessTable) -> io::Result<Vec<Pr
 }
 
 /// Pids of the living, and of those whom the driver may not have let go of yet.
-fn remember_pids(live: &mut Live, members: &[ProcessId], inventory: Option<&Inventory>, now: Timestamp) {
-    let Live { pids, last_alive, .. } = live;
+fn remember_pids(live: &mut LiveSlot, members: &[ProcessId], inventory: Option<&Inventory>, now: Timestamp) {
+    let LiveSlot { pids, last_alive, .. } = live;
     pids.extend(members.iter().map(|process| process.pid));
     last_alive.extend(members.iter().map(|process| (process.pid, now)));
     // A pid that came with the record may have been alive until now.
@@ -182,27 +189,27 @@ fn remember_pids(live: &mut Live, members: &[ProcessId], inventory: Option<&Inve
     pids.retain(|pid| last_alive.contains_key(pid));
 }
 
-fn seen_of(members: &[ProcessId]) -> TreeSeen {
+fn seen_of(members: &[ProcessId]) -> TreeState {
     let oldest = members.iter().min_by_key(|process| (process.start_ticks, process.pid));
-    oldest.cloned().map_or(TreeSeen::Empty, TreeSeen::Alive)
+    oldest.cloned().map_or(TreeState::Empty, TreeState::Alive)
 }
 
 /// How a slot's first process came to its end, and what that means.
-pub(super) fn end_of(live: &Live, exit: Exit) -> SlotEnd {
+pub(super) fn end_of(live: &LiveSlot, exit: Exit) -> SlotEnd {
     match exit {
         Exit::Code(code) if live.kind == WorkloadKind::Job => SlotEnd::Exited(code),
         exit => {
             let oom_kills = live.tree.cgroup().map_or(0, crate::process::Cgroup::oom_kills);
-            let last_words = live.log.tail(LAST_WORDS).unwrap_or_default();
-            SlotEnd::Failed(classify(&Death { exit, log: &last_words, oom_kills }))
+            let log_end = live.log.tail(CLASSIFIED_LOG_BYTES).unwrap_or_default();
+            SlotEnd::Failed(classify(&UnexpectedEnd { exit, log: &log_end, oom_kills }))
         }
     }
 }
 
 /// Devices on which the driver lists one of a slot's pids; and those of its own of which the driver will not say.
-fn on_driver(kept: &Kept, live: &Live, inventory: Option<&Inventory>) -> DriverSeen {
-    let own: BTreeSet<&DeviceUuid> = kept.gpus.iter().map(|gpu| &gpu.uuid).collect();
-    let Some(inventory) = inventory else { return DriverSeen::Unknown };
+fn on_driver(record: &SlotRecord, live: &LiveSlot, inventory: Option<&Inventory>) -> DriverView {
+    let own: BTreeSet<&DeviceUuid> = record.gpus.iter().map(|gpu| &gpu.uuid).collect();
+    let Some(inventory) = inventory else { return DriverView::Unknown };
     let is_clear = |gpu: &GpuSeen| match gpu.health {
         GpuHealth::Ok => gpu.processes.is_clear_of(&live.pids),
         // A device that is lost holds nothing that anybody could get.
@@ -212,18 +219,18 @@ fn on_driver(kept: &Kept, live: &Live, inventory: Option<&Inventory>) -> DriverS
     let lists_it = |gpu: &GpuSeen| matches!(&gpu.processes, ProcessesSeen::Listed(_)) && !is_clear(gpu);
     let seen = inventory.gpus.iter().filter(|gpu| if own.contains(&gpu.uuid) { !is_clear(gpu) } else { lists_it(gpu) });
     // One that the driver does not have holds nothing; if nobody can ask the driver, it may.
-    let is_driver_sure = !matches!(inventory.driver, inventory::DriverSeen::Absent(_)) && inventory.notes.is_empty();
+    let is_driver_sure = !matches!(inventory.driver, inventory::DriverStatus::Absent(_)) && inventory.notes.is_empty();
     let is_seen = |uuid: &DeviceUuid| inventory.gpus.iter().any(|gpu| gpu.uuid == *uuid);
     let unseen = own.iter().copied().filter(|uuid| !is_driver_sure && !is_seen(uuid));
     let busy: Vec<DeviceUuid> = seen.map(|gpu| gpu.uuid.clone()).chain(unseen.cloned()).collect();
-    if busy.is_empty() { DriverSeen::Clear } else { DriverSeen::Busy(busy) }
+    if busy.is_empty() { DriverView::Clear } else { DriverView::Busy(busy) }
 }
 
 /// Notes what the driver sees a slot use: of its own devices, and of any other on which it is found.
-fn note_memory(kept: &Kept, live: &mut Live, table: &ProcessTable, inventory: Option<&Inventory>) {
+fn note_memory(record: &SlotRecord, live: &mut LiveSlot, table: &ProcessTable, inventory: Option<&Inventory>) {
     let gpus = inventory.map(|inventory| inventory.gpus.as_slice()).unwrap_or_default();
     for gpu in gpus.iter().filter(|gpu| gpu.health == GpuHealth::Ok) {
-        let is_own = kept.gpus.iter().any(|own| own.uuid == gpu.uuid);
+        let is_own = record.gpus.iter().any(|own| own.uuid == gpu.uuid);
         match gpu.used_by(&live.pids, |pid| table.get(pid).is_some()) {
             Some(used) if is_own || !used.is_zero() || live.memory.contains_key(&gpu.uuid) => {
                 let row = live.memory.entry(gpu.uuid.clone()).or_default();

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use berth_domain::{RuntimeKind, RuntimeName};
 
 use super::config::AgentSettings;
-use crate::engine::EnginesFound;
+use crate::engine::KnownEngines;
 use crate::runtime::Runtimes;
 
 /// Holds the runtimes and asks the engines behind them for versions and options.
 pub(super) struct Programs {
     settings: Arc<AgentSettings>,
     pub(super) runtimes: Runtimes,
-    pub(super) engines: EnginesFound,
+    pub(super) engines: KnownEngines,
 }
 
 impl Programs {
     pub(super) fn new(settings: Arc<AgentSettings>, runtimes: Runtimes) -> Self {
-        let engines = EnginesFound::open(&settings.data_dir);
+        let engines = KnownEngines::open(&settings.data_dir);
         Self { settings, runtimes, engines }
     }
 

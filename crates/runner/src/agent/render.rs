@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use berth_domain::{Bytes, DeviceUuid, FailureReason, InlineSecret};
 
-use super::act::{Circumstances, Executor};
+use super::act::{ActionContext, Executor};
 use super::config::AgentSettings;
 use crate::inventory::Inventory;
-use crate::reconcile::Kept;
-use crate::runtime::{Launch, RenderError, Runtimes, StartRequest, Surroundings, render, render_started};
+use crate::reconcile::SlotRecord;
+use crate::runtime::{Launch, LaunchContext, RenderError, Runtimes, StartRequest, render, render_started};
 
 /// Why nothing was started for a slot: the class of it, and what exactly is wrong.
-pub(super) struct Unstartable {
+pub(super) struct StartFailure {
     pub(super) why: FailureReason,
     pub(super) text: String,
 }
 
-impl Unstartable {
+impl StartFailure {
     pub(super) fn new(why: FailureReason, text: &impl ToString) -> Self {
         Self { why, text: text.to_string() }
     }
@@ -24,24 +24,33 @@ impl Unstartable {
 
 impl Executor {
     /// Leases a port for a slot and makes its command, with its secrets.
-    pub(super) fn plan(&mut self, kept: &Kept, circumstances: &Circumstances<'_>) -> Result<Launch, Unstartable> {
-        let port = self.ports.lease().map_err(|error| Unstartable::new(FailureReason::PortTaken, &error))?;
-        let (runtimes, inventory) = (circumstances.runtimes, circumstances.inventory);
-        let launch = render_new(&self.settings, runtimes, inventory, kept, port);
-        let planned = launch.and_then(|launch| self.with_secrets(runtimes, kept, launch));
+    pub(super) fn prepare_launch(
+        &mut self,
+        record: &SlotRecord,
+        context: &ActionContext<'_>,
+    ) -> Result<Launch, StartFailure> {
+        let port = self.ports.lease().map_err(|error| StartFailure::new(FailureReason::PortTaken, &error))?;
+        let (runtimes, inventory) = (context.runtimes, context.inventory);
+        let launch = render_new(&self.settings, runtimes, inventory, record, port);
+        let planned = launch.and_then(|launch| self.with_secrets(runtimes, record, launch));
         planned.inspect_err(|_| self.ports.release(port))
     }
 
     /// Adds the secrets of a slot's runtime, and refuses a slot whose arguments would show a secret to every user of the
     /// machine. A slot that was started before this rule existed is still taken over.
-    fn with_secrets(&mut self, runtimes: &Runtimes, kept: &Kept, mut launch: Launch) -> Result<Launch, Unstartable> {
-        let Some(spec) = &kept.spec else { return Ok(launch) };
+    fn with_secrets(
+        &mut self,
+        runtimes: &Runtimes,
+        record: &SlotRecord,
+        mut launch: Launch,
+    ) -> Result<Launch, StartFailure> {
+        let Some(spec) = &record.spec else { return Ok(launch) };
         if let Some(secret) = InlineSecret::find(&spec.args) {
-            return Err(Unstartable::new(FailureReason::ForbiddenArgument, &secret));
+            return Err(StartFailure::new(FailureReason::ForbiddenArgument, &secret));
         }
         let runtime = runtimes.get(&spec.runtime);
         let added = runtime.map_or(Ok(()), |runtime| self.secrets.add_to(&mut launch, runtime));
-        added.map_err(|error| Unstartable::new(FailureReason::BadBinary, &error))?;
+        added.map_err(|error| StartFailure::new(FailureReason::BadBinary, &error))?;
         Ok(launch)
     }
 }
@@ -50,36 +59,36 @@ fn render_new(
     settings: &AgentSettings,
     runtimes: &Runtimes,
     inventory: Option<&Inventory>,
-    kept: &Kept,
+    record: &SlotRecord,
     port: u16,
-) -> Result<Launch, Unstartable> {
-    let bad = |text: String| Unstartable { why: FailureReason::BadBinary, text };
-    let request = request(kept).ok_or_else(|| bad("the server does not say what to run".to_owned()))?;
+) -> Result<Launch, StartFailure> {
+    let bad = |text: String| StartFailure { why: FailureReason::BadBinary, text };
+    let request = request(record).ok_or_else(|| bad("the server does not say what to run".to_owned()))?;
     let name = &request.spec.runtime;
     let runtime = runtimes.get(name).ok_or_else(|| bad(format!("this agent has no runtime {name}")))?;
     let gpus = inventory.into_iter().flat_map(|inventory| &inventory.gpus);
     let totals = gpus.map(|gpu| (gpu.uuid.clone(), gpu.memory.total)).collect();
     let launch = render(runtime, request, &surroundings(settings, &totals, port));
-    launch.map_err(|error| Unstartable::new(reason_of(&error), &error))
+    launch.map_err(|error| StartFailure::new(reason_of(&error), &error))
 }
 
 /// Renders a slot that an agent before this one started: where it answers, and how its health is probed.
 ///
 /// Its devices are those on record, since the driver may not have been looked at yet, or may not have them any more.
 /// Returns `None` where no port is on record: then it is unknown where the slot answers.
-pub(super) fn render_again(settings: &AgentSettings, runtimes: &Runtimes, kept: &Kept) -> Option<Launch> {
-    let request = request(kept)?;
+pub(super) fn render_adopted(settings: &AgentSettings, runtimes: &Runtimes, record: &SlotRecord) -> Option<Launch> {
+    let request = request(record)?;
     let totals = request.gpus.iter().map(|gpu| (gpu.uuid.clone(), gpu.memory_bytes)).collect();
     let runtime = runtimes.get(&request.spec.runtime)?;
-    render_started(runtime, request, &surroundings(settings, &totals, kept.port?)).ok()
+    render_started(runtime, request, &surroundings(settings, &totals, record.port?)).ok()
 }
 
 fn surroundings<'a>(
     settings: &'a AgentSettings,
     totals: &'a BTreeMap<DeviceUuid, Bytes>,
     port: u16,
-) -> Surroundings<'a> {
-    Surroundings {
+) -> LaunchContext<'a> {
+    LaunchContext {
         runner: &settings.id,
         // The server puts its own name for the host into the endpoint; programs that want one get this.
         address: settings.address.as_deref().unwrap_or("127.0.0.1"),
@@ -105,8 +114,8 @@ fn reason_of(error: &RenderError) -> FailureReason {
     }
 }
 
-fn request(kept: &Kept) -> Option<StartRequest<'_>> {
-    let spec = kept.spec.as_ref()?;
-    let secret = kept.started_as.as_ref().map(|start| &start.secret);
-    Some(StartRequest { slot: kept.id, generation: kept.generation, gpus: &kept.gpus, spec, secret })
+fn request(record: &SlotRecord) -> Option<StartRequest<'_>> {
+    let spec = record.spec.as_ref()?;
+    let secret = record.started_as.as_ref().map(|start| &start.secret);
+    Some(StartRequest { slot: record.id, generation: record.generation, gpus: &record.gpus, spec, secret })
 }

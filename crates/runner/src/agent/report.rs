@@ -13,37 +13,37 @@ use berth_wire::ReportRequest;
 
 use super::config::AgentSettings;
 use super::last_lines::add_last_lines;
-use super::link::Link;
-use super::live::Live;
+use super::link::ServerLink;
+use super::live::LiveSlot;
 use super::programs::Programs;
 use super::secrets::SlotSecrets;
 use super::slots::Slots;
 use crate::inventory::{Closeness, ComputeMode, GpuLink, GpuSeen, Inventory};
-use crate::reconcile::{Doubt, Kept, Life};
+use crate::reconcile::{Doubt, LocalState, SlotRecord};
 
 /// A change of what is in use that the server hears of before its time.
-const USE_STEP: Bytes = Bytes::mib(256);
+const REPORTED_USE_STEP: Bytes = Bytes::mib(256);
 /// But not more often than this.
-const USE_EVERY: Duration = Duration::from_secs(1);
+const USE_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the server was told last.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct LastReport {
     at: Option<Instant>,
-    gpus: Vec<GpuSaid>,
+    gpus: Vec<ReportedGpuUse>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct GpuSaid {
+struct ReportedGpuUse {
     uuid: DeviceUuid,
     health: GpuHealth,
     total: Bytes,
     used: Bytes,
 }
 
-impl Said {
+impl LastReport {
     fn now(inventory: &Inventory) -> Self {
-        let one = |gpu: &GpuSeen| GpuSaid {
+        let one = |gpu: &GpuSeen| ReportedGpuUse {
             uuid: gpu.uuid.clone(),
             health: gpu.health,
             total: gpu.memory.total,
@@ -56,36 +56,37 @@ impl Said {
     /// silent for long.
     fn is_old(&self, new: &Self, report_every: Duration) -> bool {
         let silent = self.at.map(|at| at.elapsed());
-        let is_other =
-            |(old, new): (&GpuSaid, &GpuSaid)| (&old.uuid, old.health, old.total) != (&new.uuid, new.health, new.total);
-        let is_used_otherwise = |(old, new): (&GpuSaid, &GpuSaid)| {
-            old.used.max(new.used).saturating_sub(old.used.min(new.used)) >= USE_STEP
+        let is_other = |(old, new): (&ReportedGpuUse, &ReportedGpuUse)| {
+            (&old.uuid, old.health, old.total) != (&new.uuid, new.health, new.total)
+        };
+        let is_used_otherwise = |(old, new): (&ReportedGpuUse, &ReportedGpuUse)| {
+            old.used.max(new.used).saturating_sub(old.used.min(new.used)) >= REPORTED_USE_STEP
         };
         let pairs = || self.gpus.iter().zip(&new.gpus);
         silent.is_none_or(|silent| silent >= report_every)
             || self.gpus.len() != new.gpus.len()
             || pairs().any(is_other)
-            || (silent >= Some(USE_EVERY) && pairs().any(is_used_otherwise))
+            || (silent >= Some(USE_REPORT_INTERVAL) && pairs().any(is_used_otherwise))
     }
 }
 
 /// Reports to the server: at once when something changed, otherwise after a while. One report is under way at a time.
 pub(super) struct Reporter {
     settings: Arc<AgentSettings>,
-    pub(super) link: Link,
-    said: Said,
+    pub(super) link: ServerLink,
+    last_report: LastReport,
 }
 
 impl Reporter {
-    pub(super) fn new(settings: Arc<AgentSettings>, link: Link) -> Self {
-        Self { settings, link, said: Said::default() }
+    pub(super) fn new(settings: Arc<AgentSettings>, link: ServerLink) -> Self {
+        Self { settings, link, last_report: LastReport::default() }
     }
 
     /// Returns whether a report should be sent now.
     pub(super) fn is_due(&self, inventory: Option<&Inventory>, has_news: bool) -> bool {
         let report_every = Duration::from_millis(self.settings.report_every.millis());
-        let inventory = inventory.filter(|_| !self.link.is_speaking());
-        inventory.is_some_and(|seen| has_news || self.said.is_old(&Said::now(seen), report_every))
+        let inventory = inventory.filter(|_| !self.link.is_sending());
+        inventory.is_some_and(|seen| has_news || self.last_report.is_old(&LastReport::now(seen), report_every))
     }
 
     /// Sends a report if one is due. An agent that obeys no server yet asks which one this is instead.
@@ -97,11 +98,11 @@ impl Reporter {
         inventory: Option<&Inventory>,
     ) {
         let Some(inventory) = inventory.filter(|seen| self.is_due(Some(seen), slots.has_news)) else { return };
-        if slots.record.obeys().is_none() {
-            return self.link.ask_who();
+        if slots.store.binding().is_none() {
+            return self.link.ask_for_cluster();
         }
         slots.has_news = false;
-        self.said = Said::now(inventory);
+        self.last_report = LastReport::now(inventory);
         let mut report = report_of(&self.settings, slots, programs, inventory);
         add_last_lines(&mut report.slots, slots, || secrets.redactor(&programs.runtimes));
         self.link.report(report);
@@ -111,8 +112,8 @@ impl Reporter {
 fn report_of(settings: &AgentSettings, slots: &Slots, programs: &Programs, inventory: &Inventory) -> ReportRequest {
     let doubts = slots.doubts().iter().map(|(id, doubt)| doubt_report(*id, doubt));
     // The server means the start that is in doubt, not an older one that is on record.
-    let kept = slots.kept().values().filter(|kept| !slots.doubts().contains_key(&kept.id));
-    let reported = doubts.chain(kept.map(|kept| slot_report(kept, slots.live.get(&kept.id))));
+    let record = slots.records().values().filter(|record| !slots.doubts().contains_key(&record.id));
+    let reported = doubts.chain(record.map(|record| slot_report(record, slots.live.get(&record.id))));
     let offered = programs.offered();
     let report = RunnerReport {
         runner: settings.id.clone(),
@@ -123,15 +124,15 @@ fn report_of(settings: &AgentSettings, slots: &Slots, programs: &Programs, inven
         sequence: Sequence::default(),
         machine: inventory.host.machine.clone(),
         boot: inventory.host.boot.clone(),
-        version: words(env!("CARGO_PKG_VERSION")),
-        address: words(settings.address.as_deref().unwrap_or_default()),
+        version: reason_text(env!("CARGO_PKG_VERSION")),
+        address: reason_text(settings.address.as_deref().unwrap_or_default()),
         pool: settings.pool.clone().unwrap_or_else(PoolName::default_pool),
         labels: settings.labels.clone(),
         allowed: programs.runtimes.allowed(&offered),
         engines: programs.engines.report(),
         runtimes: offered,
         host: inventory.host.report(),
-        gpus: inventory.gpus.iter().map(|gpu| gpu_report(slots.kept(), gpu)).collect(),
+        gpus: inventory.gpus.iter().map(|gpu| gpu_report(slots.records(), gpu)).collect(),
         slots: reported.collect(),
     };
     let mut request = ReportRequest::from(report);
@@ -142,7 +143,7 @@ fn report_of(settings: &AgentSettings, slots: &Slots, programs: &Programs, inven
         said.telemetry = telemetry(gpu);
     }
     for slot in &mut request.slots {
-        let process = slots.kept().get(&slot.id).and_then(|kept| kept.process.as_ref());
+        let process = slots.records().get(&slot.id).and_then(|record| record.process.as_ref());
         slot.pid = process.map(|process| process.pid);
     }
     request.links = inventory.links.iter().map(link).collect();
@@ -150,9 +151,9 @@ fn report_of(settings: &AgentSettings, slots: &Slots, programs: &Programs, inven
 }
 
 /// Describes a GPU. A device whose slot was given up is out of order, whatever the driver says of it.
-fn gpu_report(kept: &BTreeMap<SlotId, Kept>, gpu: &GpuSeen) -> GpuReport {
-    let given_up = kept.values().filter(|kept| kept.life == Life::GivenUp);
-    let is_out_of_order = given_up.flat_map(|kept| &kept.gpus).any(|claim| claim.uuid == gpu.uuid);
+fn gpu_report(records: &BTreeMap<SlotId, SlotRecord>, gpu: &GpuSeen) -> GpuReport {
+    let given_up = record.values().filter(|record| record.state == LocalState::GivenUp);
+    let is_out_of_order = given_up.flat_map(|record| &record.gpus).any(|claim| claim.uuid == gpu.uuid);
     let report = gpu.report();
     let health = if is_out_of_order && report.health == GpuHealth::Ok { GpuHealth::Failed } else { report.health };
     GpuReport { health, ..report }
@@ -194,7 +195,7 @@ fn link(link: &GpuLink) -> wire::GpuLink {
 }
 
 /// Words for the server, whatever they are made of.
-fn words(text: &str) -> ReasonText {
+fn reason_text(text: &str) -> ReasonText {
     // A character has at most four bytes, and a reason at most 1024.
     let plain: String = text.chars().take(256).map(|c| if c.is_control() { ' ' } else { c }).collect();
     ReasonText::new(plain).unwrap_or_else(|_| unreachable!("it is short and has no control characters"))
@@ -205,7 +206,7 @@ fn doubt_report(id: SlotId, doubt: &Doubt) -> SlotReport {
         id,
         generation: doubt.generation,
         model: None,
-        state: ReportedState::Unknown { why: words(&doubt.why) },
+        state: ReportedState::Unknown { why: reason_text(&doubt.why) },
         exit: None,
         endpoint: None,
         claims: Vec::new(),
@@ -213,38 +214,42 @@ fn doubt_report(id: SlotId, doubt: &Doubt) -> SlotReport {
     }
 }
 
-fn slot_report(kept: &Kept, live: Option<&Live>) -> SlotReport {
+fn slot_report(record: &SlotRecord, live: Option<&LiveSlot>) -> SlotReport {
     let endpoint: Option<Endpoint> =
         live.and_then(|live| live.launch.as_ref()).and_then(|launch| launch.endpoint.clone());
     let memory = live.map(|live| {
         live.memory.iter().map(|(uuid, row)| ReportedMemory { uuid: uuid.clone(), used: row.now, peak: row.peak })
     });
     // What is over was proven; of everything else nothing can be said while its processes cannot be told.
-    let unknown = live.and_then(|live| live.unknown.as_deref()).filter(|_| !kept.is_over());
+    let unknown = live.and_then(|live| live.unknown.as_deref()).filter(|_| !record.is_over());
     SlotReport {
-        id: kept.id,
-        generation: kept.generation,
-        model: kept.spec.as_ref().map(|spec| spec.model.clone()),
-        state: unknown.map_or_else(|| state_of(&kept.life), |why| ReportedState::Unknown { why: words(why) }),
-        exit: kept.exit,
-        endpoint: endpoint.filter(|_| matches!(kept.life, Life::Started { ready: true, .. })),
-        claims: kept.gpus.iter().map(|gpu| ReportedClaim { uuid: gpu.uuid.clone(), bytes: gpu.memory_bytes }).collect(),
+        id: record.id,
+        generation: record.generation,
+        model: record.spec.as_ref().map(|spec| spec.model.clone()),
+        state: unknown.map_or_else(|| state_of(&record.state), |why| ReportedState::Unknown { why: reason_text(why) }),
+        exit: record.exit,
+        endpoint: endpoint.filter(|_| matches!(record.state, LocalState::Started { ready: true, .. })),
+        claims: record
+            .gpus
+            .iter()
+            .map(|gpu| ReportedClaim { uuid: gpu.uuid.clone(), bytes: gpu.memory_bytes })
+            .collect(),
         memory: memory.into_iter().flatten().collect(),
     }
 }
 
-fn state_of(life: &Life) -> ReportedState {
+fn state_of(state: &LocalState) -> ReportedState {
     let ending = |why: SlotEnd| match why {
         SlotEnd::Asked | SlotEnd::NoTrace => ReportedState::Stopping,
         SlotEnd::Failed(why) => ReportedState::Failed(why),
         SlotEnd::Exited(code) => ReportedState::Exited { code },
     };
-    match life {
-        Life::Planned | Life::Started { ready: false, .. } => ReportedState::Starting,
-        Life::Started { ready: true, .. } => ReportedState::Ready,
-        Life::Ending { why, .. } | Life::TreeGone { why, .. } => ending(*why),
-        Life::Gone { why, evidence } => ReportedState::Gone { why: *why, evidence: *evidence },
-        Life::Refused => ReportedState::Refused,
-        Life::GivenUp => ReportedState::Failed(FailureReason::Unkillable),
+    match state {
+        LocalState::Planned | LocalState::Started { ready: false, .. } => ReportedState::Starting,
+        LocalState::Started { ready: true, .. } => ReportedState::Ready,
+        LocalState::Ending { why, .. } | LocalState::TreeGone { why, .. } => ending(*why),
+        LocalState::Gone { why, evidence } => ReportedState::Gone { why: *why, evidence: *evidence },
+        LocalState::Refused => ReportedState::Refused,
+        LocalState::GivenUp => ReportedState::Failed(FailureReason::Unkillable),
     }
 }

@@ -15,16 +15,16 @@ use super::slots::Slots;
 use crate::process::{Chunk, Follower, RedactedPieces, Redactor, SlotLog};
 
 /// How many are answered at once. The server tells those again that are left.
-const AT_ONCE: usize = 16;
+const MAX_AT_ONCE: usize = 16;
 
 /// The answers that are under way.
-pub(super) struct Answers {
+pub(super) struct RequestAnswers {
     client: Client,
     runner: RunnerId,
     tasks: BTreeMap<RequestId, JoinHandle<()>>,
 }
 
-impl Answers {
+impl RequestAnswers {
     pub(super) fn new(client: Client, runner: RunnerId) -> Self {
         Self { client, runner, tasks: BTreeMap::new() }
     }
@@ -38,34 +38,34 @@ impl Answers {
         redactor: impl Fn() -> Redactor,
     ) {
         for request in requests {
-            if self.admits(request.id) {
-                let found = find(&request.kind, slots, settings, &redactor);
-                self.spawn(request.id, found);
+            if self.may_answer(request.id) {
+                let response = respond(&request.kind, slots, settings, &redactor);
+                self.spawn(request.id, response);
             }
         }
     }
 
     /// Whether there is room for this one, and it is not being answered already.
-    fn admits(&mut self, id: RequestId) -> bool {
+    fn may_answer(&mut self, id: RequestId) -> bool {
         self.tasks.retain(|_, task| !task.is_finished());
-        self.tasks.len() < AT_ONCE && !self.tasks.contains_key(&id)
+        self.tasks.len() < MAX_AT_ONCE && !self.tasks.contains_key(&id)
     }
 
-    fn spawn(&mut self, id: RequestId, found: Found) {
+    fn spawn(&mut self, id: RequestId, response: Response) {
         let (client, runner) = (self.client.clone(), self.runner.clone());
         let answering = async move {
-            let answered = match found {
-                Found::Log { log, tail_bytes, follow, redactor } => {
+            let answered = match response {
+                Response::Log { log, tail_bytes, follow, redactor } => {
                     send_log(&client, &runner, id, &log, tail_bytes, follow, redactor.pieces()).await
                 }
-                Found::Files { reader, question } => {
+                Response::Files { reader, question } => {
                     match tokio::task::spawn_blocking(move || read_files(&reader, &question)).await {
                         Ok(answer) => client.answer_with_json(&runner, id, &answer).await,
                         // It was aborted: nobody waits for it.
                         Err(_) => Ok(()),
                     }
                 }
-                Found::Nothing(problem) => client.answer_with_problem(&runner, id, &problem).await,
+                Response::Problem(problem) => client.answer_with_problem(&runner, id, &problem).await,
             };
             match answered {
                 Ok(()) => {}
@@ -78,14 +78,14 @@ impl Answers {
     }
 }
 
-impl Drop for Answers {
+impl Drop for RequestAnswers {
     fn drop(&mut self) {
         self.tasks.values().for_each(JoinHandle::abort);
     }
 }
 
 /// What a request is answered with.
-enum Found {
+enum Response {
     Log {
         log: SlotLog,
         tail_bytes: u64,
@@ -97,16 +97,16 @@ enum Found {
         reader: Reader,
         question: Box<Question>,
     },
-    Nothing(Box<Problem>),
+    Problem(Box<Problem>),
 }
 
-impl Found {
-    fn nothing(status: u16, code: &str, detail: impl Into<String>) -> Self {
-        Self::Nothing(Box::new(Problem::new(status, code, "No", detail)))
+impl Response {
+    fn problem(status: u16, code: &str, detail: impl Into<String>) -> Self {
+        Self::Problem(Box::new(Problem::new(status, code, "No", detail)))
     }
 }
 
-fn find(kind: &RequestKind, slots: &Slots, settings: &AgentSettings, redactor: impl Fn() -> Redactor) -> Found {
+fn respond(kind: &RequestKind, slots: &Slots, settings: &AgentSettings, redactor: impl Fn() -> Redactor) -> Response {
     match *kind {
         RequestKind::Estimate { ref question } => {
             let reader = Reader {
@@ -114,20 +114,20 @@ fn find(kind: &RequestKind, slots: &Slots, settings: &AgentSettings, redactor: i
                 setting: "agent.model_dirs",
                 directories: settings.model_dirs.clone(),
             };
-            Found::Files { reader, question: question.clone() }
+            Response::Files { reader, question: question.clone() }
         }
         RequestKind::Logs { slot_id, generation, tail_bytes, follow } => match slots.find_log(slot_id, generation) {
-            Ok(Some(log)) => Found::Log { log, tail_bytes, follow, redactor: redactor() },
-            Ok(None) => Found::nothing(404, "no_log", format!("there is no log of slot {slot_id}, or no longer")),
-            Err(error) => Found::nothing(500, "unreadable", format!("the log of slot {slot_id}: {error}")),
+            Ok(Some(log)) => Response::Log { log, tail_bytes, follow, redactor: redactor() },
+            Ok(None) => Response::problem(404, "no_log", format!("there is no log of slot {slot_id}, or no longer")),
+            Err(error) => Response::problem(500, "unreadable", format!("the log of slot {slot_id}: {error}")),
         },
-        RequestKind::Unknown => Found::nothing(501, "unsupported", "this version of the agent does not know how to"),
+        RequestKind::Unknown => Response::problem(501, "unsupported", "this version of the agent does not know how to"),
     }
 }
 
 fn read_files(reader: &Reader, question: &Question) -> Answer {
     match reader.answer(question) {
-        Ok(estimate) => Answer::Found(Box::new(estimate)),
+        Ok(estimate) => Answer::Response(Box::new(estimate)),
         Err(refusal) => Answer::Refused(refusal),
     }
 }

@@ -8,12 +8,12 @@ use std::io;
 
 use berth_domain::{DesiredSlot, DeviceUuid, GpuHealth, RunnerId, SlotId};
 
-use super::live::Live;
+use super::live::LiveSlot;
 use super::observe::Observer;
 use super::slots::Slots;
-use crate::inventory::{DriverSeen, GpuSeen, Inventory, ProcessesSeen};
-use crate::process::{ProcessTable, carriers, is_legible, sees_every_process};
-use crate::reconcile::Trace;
+use crate::inventory::{DriverStatus, GpuSeen, Inventory, ProcessesSeen};
+use crate::process::{ProcessTable, find_marked_starts, has_readable_environment, sees_every_process};
+use crate::reconcile::SearchResult;
 use crate::runtime::UserId;
 
 impl Observer {
@@ -24,11 +24,11 @@ impl Observer {
         table: &ProcessTable,
         inventory: Option<&Inventory>,
         wanted: &[DesiredSlot],
-    ) -> BTreeMap<SlotId, Trace> {
+    ) -> BTreeMap<SlotId, SearchResult> {
         let search = Search { runner: &self.runner, users: &self.users, live: &slots.live, table, inventory };
         let trace = |slot: &DesiredSlot| {
             let found = search.trace(slot);
-            found.unwrap_or_else(|error| Trace::Unknown(format!("processes cannot be looked at: {error}")))
+            found.unwrap_or_else(|error| SearchResult::Unknown(format!("processes cannot be looked at: {error}")))
         };
         wanted.iter().map(|slot| (slot.id, trace(slot))).collect()
     }
@@ -39,24 +39,24 @@ struct Search<'a> {
     runner: &'a RunnerId,
     users: &'a BTreeSet<UserId>,
     /// The slots whose processes are known.
-    live: &'a BTreeMap<SlotId, Live>,
+    live: &'a BTreeMap<SlotId, LiveSlot>,
     table: &'a ProcessTable,
     inventory: Option<&'a Inventory>,
 }
 
 impl Search<'_> {
-    fn trace(&self, slot: &DesiredSlot) -> io::Result<Trace> {
+    fn trace(&self, slot: &DesiredSlot) -> io::Result<SearchResult> {
         // A table is not read at one instant, so a process that forks all the time may be missing in it.
         for table in [self.table, self.table.again()?] {
-            if let Some(carrier) = carriers(table, self.runner, slot.id, self.users)?.into_iter().next() {
-                return Ok(Trace::Carried(carrier));
+            if let Some(found) = find_marked_starts(table, self.runner, slot.id, self.users)?.into_iter().next() {
+                return Ok(SearchResult::Found(found));
             }
         }
         let doubt = match self.inventory {
             None => Some("the driver was not looked at yet".to_owned()),
             Some(inventory) => self.doubt_on_devices(inventory, slot)?,
         };
-        Ok(Trace::Nobody { doubt })
+        Ok(SearchResult::NotFound { doubt })
     }
 
     /// Why somebody of a slot may be on its devices though nobody carries its mark.
@@ -65,7 +65,7 @@ impl Search<'_> {
         for uuid in uuids {
             let doubt = match (inventory.gpus.iter().find(|gpu| gpu.uuid == *uuid), &inventory.driver) {
                 (Some(gpu), _) => self.doubt_on(gpu)?,
-                (None, DriverSeen::Absent(why)) => Some(format!("the driver cannot be asked about {uuid}: {why}")),
+                (None, DriverStatus::Absent(why)) => Some(format!("the driver cannot be asked about {uuid}: {why}")),
                 (None, _) if !inventory.notes.is_empty() => {
                     Some(format!("the driver does not show {uuid}: {}", inventory.notes.join("; ")))
                 }
@@ -113,6 +113,6 @@ impl Search<'_> {
         if self.table.get(pid).is_none() {
             return Ok(Some("no such process can be seen from here"));
         }
-        Ok((!is_legible(pid)?).then_some("its environment does not say whose it is"))
+        Ok((!has_readable_environment(pid)?).then_some("its environment does not say whose it is"))
     }
 }

@@ -11,15 +11,15 @@ use berth_domain::{DesiredAction, DesiredSlot, Generation, SlotId, Timestamp};
 
 use super::AgentError;
 use super::config::AgentSettings;
-use super::live::Live;
+use super::live::LiveSlot;
 use crate::process::{LogDir, SlotLog};
-use crate::reconcile::{Action, Doubt, Kept, Wish};
-use crate::record::Record;
+use crate::reconcile::{Action, DesiredState, Doubt, SlotRecord};
+use crate::record::RecordStore;
 
 /// Holds everything that the agent knows of its slots.
 pub(super) struct Slots {
-    pub(super) record: Record,
-    pub(super) live: BTreeMap<SlotId, Live>,
+    pub(super) store: RecordStore,
+    pub(super) live: BTreeMap<SlotId, LiveSlot>,
     /// Slots that the server asks about, that are not on record, and that may or may not exist.
     doubts: BTreeMap<SlotId, Doubt>,
     logs: LogDir,
@@ -32,7 +32,7 @@ pub(super) struct Slots {
 impl Slots {
     /// Opens the record and the directory of logs.
     pub(super) fn open(settings: &AgentSettings) -> Result<Self, AgentError> {
-        let record = Record::open(&settings.data_dir)?;
+        let record = RecordStore::open(&settings.data_dir)?;
         let logs = LogDir::open(&settings.data_dir.join("logs"), settings.logs.limits())
             .map_err(|error| AgentError::Io("logs cannot be kept", error))?;
         Ok(Self {
@@ -46,8 +46,8 @@ impl Slots {
     }
 
     /// Returns all slots on record.
-    pub(super) fn kept(&self) -> &BTreeMap<SlotId, Kept> {
-        self.record.kept()
+    pub(super) fn records(&self) -> &BTreeMap<SlotId, SlotRecord> {
+        self.store.records()
     }
 
     /// Returns the slots that may or may not exist.
@@ -57,19 +57,19 @@ impl Slots {
 
     /// Moves a slot to the state that follows from `action`, and notes what is known of its processes by then.
     pub(super) fn apply(&mut self, id: SlotId, action: &Action, now: Timestamp) -> Result<(), AgentError> {
-        let Some(mut kept) = self.kept().get(&id).cloned() else { return Ok(()) };
-        kept.life = kept.life.after(action, now);
+        let Some(mut record) = self.records().get(&id).cloned() else { return Ok(()) };
+        record.state = record.state.after(action, now);
         if let Some(live) = self.live.get(&id) {
-            kept.pids.clone_from(&live.pids);
-            kept.exit = live.exit.or(kept.exit);
+            record.pids.clone_from(&live.pids);
+            record.exit = live.exit.or(record.exit);
         }
-        Ok(self.record.note(kept)?)
+        Ok(self.store.update(record)?)
     }
 
     /// Takes a slot off the record.
     pub(super) fn forget(&mut self, id: SlotId) -> Result<(), AgentError> {
         self.live.remove(&id);
-        self.record.forget(id)?;
+        self.store.forget(id)?;
         self.prune_logs();
         Ok(())
     }
@@ -85,49 +85,49 @@ impl Slots {
     }
 
     /// Notes `why` for all slots that the server asks about and that are not on record.
-    pub(super) fn doubt_asked(&mut self, wish: Option<&Wish>, why: &str) {
-        let slots = wish.iter().flat_map(|wish| &wish.slots);
-        let is_asked = |slot: &&DesiredSlot| {
-            let is_unrecorded = self.kept().get(&slot.id).is_none_or(|kept| kept.is_replaced_by(slot));
+    pub(super) fn doubt_asked(&mut self, desired: Option<&DesiredState>, why: &str) {
+        let slots = desired.iter().flat_map(|desired| &desired.slots);
+        let is_probing = |slot: &&DesiredSlot| {
+            let is_unrecorded = self.records().get(&slot.id).is_none_or(|record| record.is_replaced_by(slot));
             is_unrecorded && matches!(slot.action, DesiredAction::Stop | DesiredAction::Account)
         };
-        let asked: Vec<_> = slots.filter(is_asked).map(|slot| (slot.id, slot.generation)).collect();
+        let asked: Vec<_> = slots.filter(is_probing).map(|slot| (slot.id, slot.generation)).collect();
         for (id, generation) in asked {
             self.doubt(id, Doubt { generation, why: why.to_owned(), looked: Instant::now() });
         }
     }
 
     /// Forgets doubts about slots that are on record by now, or that the server no longer asks about.
-    pub(super) fn drop_settled_doubts(&mut self, wish: Option<&Wish>) {
-        let kept = self.record.kept();
+    pub(super) fn drop_settled_doubts(&mut self, desired: Option<&DesiredState>) {
+        let record = self.store.records();
         self.doubts.retain(|id, doubt| {
             let is_wanted = |slot: &DesiredSlot| slot.id == *id && slot.generation == doubt.generation;
-            let is_settled = kept.get(id).is_some_and(|kept| kept.generation >= doubt.generation);
-            !is_settled && wish.is_some_and(|wish| wish.slots.iter().any(is_wanted))
+            let is_settled = record.get(id).is_some_and(|record| record.generation >= doubt.generation);
+            !is_settled && desired.is_some_and(|desired| desired.slots.iter().any(is_wanted))
         });
     }
 
     /// Notes that processes could not be listed, so that nothing is known of any slot.
-    pub(super) fn doubt_all(&mut self, wish: Option<&Wish>, error: &io::Error) {
+    pub(super) fn doubt_all(&mut self, desired: Option<&DesiredState>, error: &io::Error) {
         let why = format!("/proc cannot be read: {error}");
         tracing::error!(%error, "/proc cannot be read: nothing is concluded and nothing is done");
         for live in self.live.values_mut() {
             self.has_news |= live.unknown.as_ref() != Some(&why);
             live.unknown = Some(why.clone());
         }
-        self.doubt_asked(wish, &why);
+        self.doubt_asked(desired, &why);
     }
 
     /// Opens the log of one start of a slot, to write to it.
-    pub(super) fn open_log(&self, kept: &Kept) -> Result<SlotLog, AgentError> {
-        let log = self.logs.slot(kept.id, kept.generation);
+    pub(super) fn open_log(&self, record: &SlotRecord) -> Result<SlotLog, AgentError> {
+        let log = self.logs.slot(record.id, record.generation);
         log.map_err(|error| AgentError::Io("its log cannot be kept", error))
     }
 
     /// Finds the log of a slot to read it: of the start that is meant, or of the newest one if none is named.
     pub(super) fn find_log(&self, id: SlotId, generation: Option<Generation>) -> io::Result<Option<SlotLog>> {
-        let kept = self.kept().get(&id).map(|kept| kept.generation);
-        let is_meant = kept.is_some() && generation.is_none_or(|generation| kept == Some(generation));
+        let record = self.records().get(&id).map(|record| record.generation);
+        let is_meant = record.is_some() && generation.is_none_or(|generation| record == Some(generation));
         match self.live.get(&id).filter(|_| is_meant) {
             Some(live) => Ok(Some(live.log.clone())),
             // An agent that was started again has nothing at hand of what was over before.
@@ -142,7 +142,7 @@ impl Slots {
 
     /// Removes the oldest logs of ended slots. Failing to remove one is no reason for the agent to end.
     pub(super) fn prune_logs(&self) {
-        let living = self.kept().keys().copied().collect();
+        let living = self.records().keys().copied().collect();
         if let Err(error) = self.logs.prune(&living, self.ended_logs) {
             tracing::warn!(%error, "old logs cannot be removed");
         }

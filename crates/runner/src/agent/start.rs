@@ -6,24 +6,24 @@ use std::time::{Duration, Instant};
 use berth_domain::{DesiredSlot, FailureReason, SlotEnd, Timestamp, WorkloadKind};
 
 use super::AgentError;
-use super::act::{Circumstances, Executor};
+use super::act::{ActionContext, Executor};
 use super::adopt::{graces_of, kind_of};
-use super::live::Live;
+use super::live::LiveSlot;
 use super::observe::noted_end;
-use super::render::Unstartable;
+use super::render::StartFailure;
 use super::slots::Slots;
 use crate::process::{HealthState, MarkTrust, Process, ProcessId, SlotMark, SlotSecret, StartedAs, Tree};
-use crate::reconcile::{Kept, Life, Wish};
-use crate::record::{Record, is_full_disk};
+use crate::reconcile::{DesiredState, LocalState, SlotRecord};
+use crate::record::{RecordStore, is_full_disk};
 use crate::runtime::{Launch, Runtimes};
 
 /// How long nothing is started after the record could not be written.
-const PAUSE_WITHOUT_ROOM: Duration = Duration::from_secs(1);
+const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
 
 impl Executor {
     /// Returns whether a start could be put on record. On a full disk it cannot, and is tried again now and then.
-    pub(super) fn can_record(&self, record: &Record) -> bool {
-        !record.is_behind() && self.no_starts_before.is_none_or(|until| Instant::now() >= until)
+    pub(super) fn can_record(&self, record: &RecordStore) -> bool {
+        !record.has_unwritten() && self.no_starts_before.is_none_or(|until| Instant::now() >= until)
     }
 
     /// Starts a slot. The record of it is on the disk before its process exists.
@@ -31,95 +31,101 @@ impl Executor {
         &mut self,
         slots: &mut Slots,
         slot: &DesiredSlot,
-        circumstances: &Circumstances<'_>,
+        context: &ActionContext<'_>,
     ) -> Result<(), AgentError> {
         // The agent may have been frozen since this was decided.
-        if circumstances.wish.is_none_or(|wish: &Wish| wish.is_expired(Instant::now())) {
+        if context.desired.is_none_or(|desired: &DesiredState| desired.is_expired(Instant::now())) {
             return Ok(());
         }
-        let planned = Kept { started_as: started_as(circumstances.runtimes, slot)?, ..Kept::of(slot, Life::Planned) };
-        let live = match self.at_hand(slots, &planned, circumstances.runtimes) {
+        let planned =
+            SlotRecord { started_as: started_as(context.runtimes, slot)?, ..SlotRecord::of(slot, LocalState::Planned) };
+        let live = match self.open_live_slot(slots, &planned, context.runtimes) {
             Err(AgentError::Io(_, error)) if is_full_disk(&error) => {
-                self.wait_for_room(&error);
+                self.pause_starts(&error);
                 return Ok(());
             }
             live => live?,
         };
-        match self.plan(&planned, circumstances) {
-            Ok(launch) => self.start_launch(slots, planned, live, launch, circumstances.now),
-            Err(unstartable) => never_started(slots, planned, live, &unstartable, circumstances.now),
+        match self.prepare_launch(&planned, context) {
+            Ok(launch) => self.start_launch(slots, planned, live, launch, context.now),
+            Err(failure) => record_failed_start(slots, planned, live, &failure, context.now),
         }
     }
 
     fn start_launch(
         &mut self,
         slots: &mut Slots,
-        planned: Kept,
-        mut live: Live,
+        planned: SlotRecord,
+        mut live: LiveSlot,
         launch: Launch,
         now: Timestamp,
     ) -> Result<(), AgentError> {
         let port = launch.probe.port();
-        let mut kept = Kept { port: Some(port), kind: Some(launch.kind), ..planned };
+        let mut record = SlotRecord { port: Some(port), kind: Some(launch.kind), ..planned };
         live.kind = launch.kind;
         if launch.kind == WorkloadKind::Job
             && let Some(why) = noted_end(&live)
         {
-            tracing::error!(slot = %kept.id, ?why, "not started: its exit file says that it was started before");
+            tracing::error!(slot = %record.id, ?why, "not started: its exit file says that it was started before");
             self.ports.release(port);
-            slots.live.insert(kept.id, live);
-            kept.life = Life::TreeGone { since: now, why };
-            return Ok(slots.record.note(kept)?);
+            slots.live.insert(record.id, live);
+            record.state = LocalState::TreeGone { since: now, why };
+            return Ok(slots.store.update(record)?);
         }
-        if let Err(error) = slots.record.put(kept.clone()) {
+        if let Err(error) = slots.store.put(record.clone()) {
             self.ports.release(port);
             if !error.is_full_disk() {
                 return Err(error.into());
             }
-            self.wait_for_room(&error);
+            self.pause_starts(&error);
             return Ok(());
         }
         self.no_starts_before = None;
         match self.spawner.spawn(&launch, &live.log) {
             Ok(process) => {
                 let id = process.id().clone();
-                let model = kept.spec.as_ref().map(|spec| spec.model.as_str());
-                tracing::info!(slot = %kept.id, model, pid = id.pid, "started");
-                live.tree = self.tree(&kept, Some(id.clone()));
+                let model = record.spec.as_ref().map(|spec| spec.model.as_str());
+                tracing::info!(slot = %record.id, model, pid = id.pid, "started");
+                live.tree = self.tree(&record, Some(id.clone()));
                 live.checks = Some(HealthState::starting(&launch, now));
                 live.launch = Some(launch);
-                self.watch(&mut live, process, &kept);
-                slots.live.insert(kept.id, live);
-                kept.process = Some(id);
-                kept.life = Life::Started { at: now, ready: false };
-                Ok(slots.record.note(kept)?)
+                self.watch(&mut live, process, &record);
+                slots.live.insert(record.id, live);
+                record.process = Some(id);
+                record.state = LocalState::Started { at: now, ready: false };
+                Ok(slots.store.update(record)?)
             }
             Err(error) => {
                 self.ports.release(port);
-                never_started(slots, kept, live, &Unstartable::new(FailureReason::BadBinary, &error), now)
+                record_failed_start(slots, record, live, &StartFailure::new(FailureReason::BadBinary, &error), now)
             }
         }
     }
 
     /// Pauses all starts. Nothing is started that is not on record, so nothing is started until the disk has room.
-    fn wait_for_room(&mut self, error: &dyn std::fmt::Display) {
+    fn pause_starts(&mut self, error: &dyn std::fmt::Display) {
         if self.no_starts_before.is_none() {
             tracing::error!(%error, "nothing is started: it cannot be put on record before there is room on the disk");
         }
-        self.no_starts_before = Some(Instant::now() + PAUSE_WITHOUT_ROOM);
+        self.no_starts_before = Some(Instant::now() + FULL_DISK_PAUSE);
     }
 
     /// Makes what is needed to follow a slot: its tree and its log.
-    pub(super) fn at_hand(&self, slots: &Slots, kept: &Kept, runtimes: &Runtimes) -> Result<Live, AgentError> {
-        let mut live = Live::new(self.tree(kept, kept.process.clone()), slots.open_log(kept)?);
-        live.kind = kind_of(runtimes, kept);
-        (live.grace, live.loading_grace) = graces_of(runtimes, kept);
+    pub(super) fn open_live_slot(
+        &self,
+        slots: &Slots,
+        record: &SlotRecord,
+        runtimes: &Runtimes,
+    ) -> Result<LiveSlot, AgentError> {
+        let mut live = LiveSlot::new(self.tree(record, record.process.clone()), slots.open_log(record)?);
+        live.kind = kind_of(runtimes, record);
+        (live.grace, live.loading_grace) = graces_of(runtimes, record);
         Ok(live)
     }
 
     /// Watches the first process of a slot: its end wakes the agent.
-    pub(super) fn watch(&self, live: &mut Live, process: Process, kept: &Kept) {
-        self.occupancy.occupy(process.id().pid, &kept.gpus);
+    pub(super) fn watch(&self, live: &mut LiveSlot, process: Process, record: &SlotRecord) {
+        self.occupancy.occupy(process.id().pid, &record.gpus);
         let process = Arc::new(process);
         let (watched, wake) = (Arc::clone(&process), Arc::clone(&self.process_ended));
         tokio::spawn(async move {
@@ -129,13 +135,13 @@ impl Executor {
         live.process = Some(process);
     }
 
-    fn tree(&self, kept: &Kept, process: Option<ProcessId>) -> Tree {
-        let mark = SlotMark { runner: self.settings.id.clone(), slot: kept.id, generation: kept.generation };
-        let trust = match &kept.started_as {
+    fn tree(&self, record: &SlotRecord, process: Option<ProcessId>) -> Tree {
+        let mark = SlotMark { runner: self.settings.id.clone(), slot: record.id, generation: record.generation };
+        let trust = match &record.started_as {
             Some(start) => MarkTrust::Start(start.clone()),
             None => MarkTrust::Users(self.users.clone()),
         };
-        Tree::new(mark, trust, process, self.spawner.cgroup(kept.id, kept.generation))
+        Tree::new(mark, trust, process, self.spawner.cgroup(record.id, record.generation))
     }
 }
 
@@ -150,17 +156,17 @@ fn started_as(runtimes: &Runtimes, slot: &DesiredSlot) -> Result<Option<StartedA
 
 /// Records that nothing was started: there is nothing to end, and nothing that the driver could list. The slot's log says
 /// why.
-fn never_started(
+fn record_failed_start(
     slots: &mut Slots,
-    kept: Kept,
-    live: Live,
-    unstartable: &Unstartable,
+    record: SlotRecord,
+    live: LiveSlot,
+    failure: &StartFailure,
     now: Timestamp,
 ) -> Result<(), AgentError> {
-    let Unstartable { why, text } = unstartable;
-    tracing::error!(slot = %kept.id, error = text, "not started");
+    let StartFailure { why, text } = failure;
+    tracing::error!(slot = %record.id, error = text, "not started");
     live.log.note(&format!("not started: {text}"));
-    let life = Life::TreeGone { since: now, why: SlotEnd::Failed(*why) };
-    slots.live.insert(kept.id, live);
-    Ok(slots.record.note(Kept { life, port: None, ..kept })?)
+    let state = LocalState::TreeGone { since: now, why: SlotEnd::Failed(*why) };
+    slots.live.insert(record.id, live);
+    Ok(slots.store.update(SlotRecord { state, port: None, ..record })?)
 }

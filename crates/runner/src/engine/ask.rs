@@ -26,7 +26,7 @@ const LONGEST: u64 = 1024 * 1024;
 
 /// An engine that is to be asked.
 #[derive(Clone, Debug)]
-pub(super) struct Asking {
+pub(super) struct EngineQuery {
     pub(super) engine: Engine,
     pub(super) program: PathBuf,
     /// What its templates need, in the order of versions.
@@ -37,15 +37,15 @@ pub(super) struct Asking {
 
 /// What an engine said of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct EngineAnswer {
     pub(super) version: Option<String>,
     pub(super) missing: Vec<String>,
     /// Why its options are not known.
     pub(super) trouble: Option<String>,
 }
 
-impl Asking {
-    pub(super) async fn ask(self) -> Answer {
+impl EngineQuery {
+    pub(super) async fn ask(self) -> EngineAnswer {
         let version = match self.run(answers::version_arguments()).await {
             Ok(printed) => answers::version_in(&printed.text),
             Err(_) => None,
@@ -56,13 +56,13 @@ impl Asking {
                 Ok(printed) if answers::is_help(self.engine, &printed.text) => {
                     let number = version.as_deref().and_then(EngineVersion::parse);
                     let missing = answers::missing_in(&printed.text, needs_of(&self.needs, number.as_ref()));
-                    return Answer { version, missing, trouble: None };
+                    return EngineAnswer { version, missing, trouble: None };
                 }
                 Ok(printed) => trouble = format!("{} lists no options ({})", command(arguments), printed.status),
                 Err(why) => trouble = format!("{}: {why}", command(arguments)),
             }
         }
-        Answer { version, missing: Vec::new(), trouble: Some(trouble) }
+        EngineAnswer { version, missing: Vec::new(), trouble: Some(trouble) }
     }
 
     async fn run(&self, arguments: &[&str]) -> Result<Printed, String> {

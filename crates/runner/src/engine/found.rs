@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use super::answers::Needs;
-use super::ask::{Answer, Asking};
+use super::ask::{EngineAnswer, EngineQuery};
 use super::version::EngineVersion;
 use crate::runtime::{Runtime, Runtimes};
 
@@ -20,7 +20,7 @@ const FILE: &str = "engines.json";
 
 /// The program that was asked, and what for. Another one is asked anew.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Subject {
+struct QueriedProgram {
     program: PathBuf,
     inode: u64,
     bytes: u64,
@@ -29,8 +29,8 @@ struct Subject {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Found {
-    subject: Subject,
+struct EngineFacts {
+    subject: QueriedProgram,
     version: Option<String>,
     missing: Vec<String>,
     trouble: Option<String>,
@@ -38,14 +38,14 @@ struct Found {
 
 /// What is known of every engine behind a runtime, and the questions under way.
 #[derive(Debug)]
-pub(crate) struct EnginesFound {
+pub(crate) struct KnownEngines {
     file: PathBuf,
-    known: BTreeMap<RuntimeName, Found>,
-    asking: BTreeMap<RuntimeName, Subject>,
-    answers: JoinSet<(RuntimeName, Subject, Answer)>,
+    known: BTreeMap<RuntimeName, EngineFacts>,
+    asking: BTreeMap<RuntimeName, QueriedProgram>,
+    answers: JoinSet<(RuntimeName, QueriedProgram, EngineAnswer)>,
 }
 
-impl EnginesFound {
+impl KnownEngines {
     /// Reads what an agent before this one found out.
     pub(crate) fn open(data_dir: &Path) -> Self {
         let file = data_dir.join(FILE);
@@ -85,8 +85,8 @@ impl EnginesFound {
             return Some((name, false));
         }
         self.asking.remove(&name);
-        let Answer { version, missing, trouble } = answer;
-        let found = Found { subject, version, missing, trouble };
+        let EngineAnswer { version, missing, trouble } = answer;
+        let found = EngineFacts { subject, version, missing, trouble };
         found.log(&name);
         self.known.insert(name.clone(), found);
         if let Err(error) = self.keep() {
@@ -125,7 +125,7 @@ impl EnginesFound {
     }
 }
 
-impl Found {
+impl EngineFacts {
     fn version(&self) -> Option<EngineVersion> {
         EngineVersion::parse(self.version.as_deref()?)
     }
@@ -156,10 +156,10 @@ impl Found {
     }
 }
 
-fn subject(runtime: &Runtime, needs: Vec<Needs>, path: &OsStr) -> Option<Subject> {
+fn subject(runtime: &Runtime, needs: Vec<Needs>, path: &OsStr) -> Option<QueriedProgram> {
     let program = runtime.find_program(path)?;
     let metadata = program.metadata().ok()?;
-    Some(Subject {
+    Some(QueriedProgram {
         inode: metadata.ino(),
         bytes: metadata.len(),
         changed: (metadata.mtime(), metadata.mtime_nsec()),
@@ -168,8 +168,8 @@ fn subject(runtime: &Runtime, needs: Vec<Needs>, path: &OsStr) -> Option<Subject
     })
 }
 
-fn asking(runtime: &Runtime, subject: &Subject, own: &BTreeMap<OsString, OsString>) -> Option<Asking> {
-    Some(Asking {
+fn asking(runtime: &Runtime, subject: &QueriedProgram, own: &BTreeMap<OsString, OsString>) -> Option<EngineQuery> {
+    Some(EngineQuery {
         engine: runtime.engine()?,
         program: subject.program.clone(),
         needs: subject.needs.clone(),

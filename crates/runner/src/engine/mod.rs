@@ -13,5 +13,5 @@ mod found;
 mod version;
 
 pub(crate) use answers::Needs;
-pub(crate) use found::EnginesFound;
+pub(crate) use found::KnownEngines;
 pub(crate) use version::EngineVersion;

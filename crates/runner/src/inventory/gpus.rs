@@ -4,7 +4,7 @@ use berth_domain::Timestamp;
 
 use super::Detail;
 use super::nvml::NvmlGpus;
-use super::seen::{DriverSeen, GpuLink, GpuSeen};
+use super::seen::{DriverStatus, GpuLink, GpuSeen};
 use super::settings::InventorySettings;
 use super::simulated::SimulatedGpus;
 
@@ -16,7 +16,7 @@ pub struct GpusSeen {
     /// The connections between them.
     pub links: Vec<GpuLink>,
     /// The state of the driver.
-    pub driver: DriverSeen,
+    pub driver: DriverStatus,
     /// Problems that belong to no GPU, as text for an operator.
     pub notes: Vec<String>,
 }

@@ -30,7 +30,7 @@ pub use gpus::{Gpus, GpusSeen};
 pub use host::{HostError, HostSeen, HostSource};
 pub use nvml::NvmlGpus;
 pub use seen::{
-    Closeness, ComputeMode, DriverSeen, EccSeen, GpuLink, GpuSeen, MemorySeen, ProcessSeen, ProcessesSeen, Telemetry,
+    Closeness, ComputeMode, DriverStatus, EccSeen, GpuLink, GpuSeen, MemorySeen, ProcessSeen, ProcessesSeen, Telemetry,
 };
 pub use settings::{InventorySettings, SimulatedGpu};
 pub use simulated::SimulatedGpus;
@@ -52,7 +52,7 @@ pub struct Inventory {
     /// Connections between GPUs, as far as the driver reports them.
     pub links: Vec<GpuLink>,
     /// The state of the driver.
-    pub driver: DriverSeen,
+    pub driver: DriverStatus,
     /// Problems that belong to no GPU, as text for an operator.
     pub notes: Vec<String>,
     /// CPU, RAM, machine and boot.

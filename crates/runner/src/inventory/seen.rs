@@ -147,7 +147,7 @@ pub enum Closeness {
 
 /// The state of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DriverSeen {
+pub enum DriverStatus {
     /// All GPUs are simulated.
     Simulated,
     /// The driver answers.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use berth_domain::{Bytes, DeviceUuid, GpuHealth, Timestamp};
 
 use super::gpus::GpusSeen;
-use super::seen::{DriverSeen, GpuSeen, MemorySeen, ProcessSeen, ProcessesSeen, Telemetry};
+use super::seen::{DriverStatus, GpuSeen, MemorySeen, ProcessSeen, ProcessesSeen, Telemetry};
 use super::settings::SimulatedGpu;
 use crate::process::Row;
 
@@ -33,7 +33,7 @@ impl SimulatedGpus {
     pub fn look(&mut self, now: Timestamp) -> GpusSeen {
         self.occupied.retain(|(_, pid), _| is_alive(*pid));
         let gpus = self.gpus.iter().enumerate().map(|(index, gpu)| self.see(index, gpu, now)).collect();
-        GpusSeen { gpus, links: Vec::new(), driver: DriverSeen::Simulated, notes: Vec::new() }
+        GpusSeen { gpus, links: Vec::new(), driver: DriverStatus::Simulated, notes: Vec::new() }
     }
 
     fn see(&self, index: usize, gpu: &SimulatedGpu, now: Timestamp) -> GpuSeen {

@@ -15,7 +15,7 @@ use super::table::ProcessTable;
 
 /// How long a dead child of the agent's own session is left to another part of this process that may be about to wait
 /// for it. A slot has a session of its own, so what a slot left behind is reaped at once.
-const COURTESY: Duration = Duration::from_secs(1);
+const FOREIGN_CHILD_GRACE: Duration = Duration::from_secs(1);
 
 /// The children that have a handle of their own, and the dead ones that were not reaped yet. The list is global, since
 /// a process has one set of children.
@@ -49,7 +49,7 @@ pub(super) fn reap(table: &ProcessTable, now: Instant) -> usize {
     for (entry, session) in dead {
         let since = *unclaimed.entry(entry).or_insert(now);
         let is_of_a_slot = session != own_session;
-        if (is_of_a_slot || now.saturating_duration_since(since) >= COURTESY)
+        if (is_of_a_slot || now.saturating_duration_since(since) >= FOREIGN_CHILD_GRACE)
             && let Some(pid) = signal::pid(entry.0)
         {
             let ended = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);

@@ -9,7 +9,7 @@ use super::handle::Exit;
 
 /// What is known of an unexpected end.
 #[derive(Clone, Copy, Debug)]
-pub struct Death<'a> {
+pub struct UnexpectedEnd<'a> {
     /// How the first process ended.
     pub exit: Exit,
     /// The end of its log.
@@ -19,7 +19,7 @@ pub struct Death<'a> {
 }
 
 /// How many bytes of a log are searched.
-const LOOKED_AT: usize = 16 << 10;
+const SEARCHED_BYTES: usize = 16 << 10;
 
 /// Phrases and their reason. A line matches if it has all phrases of a row, in lower case.
 const WORDS: [(&[&str], FailureReason); 41] = [
@@ -68,7 +68,7 @@ const WORDS: [(&[&str], FailureReason); 41] = [
 
 /// Returns the reason, or [`FailureReason::Crashed`] where nothing is more specific.
 #[must_use]
-pub fn classify(death: &Death<'_>) -> FailureReason {
+pub fn classify(death: &UnexpectedEnd<'_>) -> FailureReason {
     if death.oom_kills > 0 {
         return FailureReason::OutOfMemory;
     }
@@ -76,7 +76,7 @@ pub fn classify(death: &Death<'_>) -> FailureReason {
     if matches!(death.exit, Exit::NotRun | Exit::Code(126 | 127)) {
         return FailureReason::BadBinary;
     }
-    let end = &death.log[death.log.len().saturating_sub(LOOKED_AT)..];
+    let end = &death.log[death.log.len().saturating_sub(SEARCHED_BYTES)..];
     let text = String::from_utf8_lossy(end).to_lowercase();
     text.lines().rev().find_map(said).unwrap_or(FailureReason::Crashed)
 }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     fn reason(exit: Exit, log: &str) -> FailureReason {
-        classify(&Death { exit, log: log.as_bytes(), oom_kills: 0 })
+        classify(&UnexpectedEnd { exit, log: log.as_bytes(), oom_kills: 0 })
     }
 
     #[test]
@@ -156,15 +156,15 @@ mod tests {
         let log = "WARNING: out of memory, retrying\nloaded\nOSError: [Errno 98] Address already in use\nTraceback\n\
                    RuntimeError: Engine core initialization failed. See root cause above.\n";
         assert_eq!(reason(Exit::Code(1), log), FailureReason::PortTaken);
-        let long_ago = format!("out of memory\n{}", "x\n".repeat(LOOKED_AT));
+        let long_ago = format!("out of memory\n{}", "x\n".repeat(SEARCHED_BYTES));
         assert_eq!(reason(Exit::Code(1), &long_ago), FailureReason::Crashed);
     }
 
     #[test]
     fn what_the_kernel_did_counts_more_than_words_and_bytes_need_not_be_text() {
         let log = [0xff, 0xfe, b'\n', 0];
-        let death = Death { exit: Exit::Signal(9), log: &log, oom_kills: 1 };
+        let death = UnexpectedEnd { exit: Exit::Signal(9), log: &log, oom_kills: 1 };
         assert_eq!(classify(&death), FailureReason::OutOfMemory);
-        assert_eq!(classify(&Death { oom_kills: 0, ..death }), FailureReason::Crashed);
+        assert_eq!(classify(&UnexpectedEnd { oom_kills: 0, ..death }), FailureReason::Crashed);
     }
 }

@@ -87,11 +87,11 @@ impl ExitFile {
         Self { path, open: None }
     }
 
-    /// Returns the file that a living keeper has open. Its directory may have been removed, or belong to another agent:
-    /// the keeper's own descriptor still leads to it.
+    /// Returns the file that a living supervisor has open. Its directory may have been removed, or belong to another agent:
+    /// the supervisor's own descriptor still leads to it.
     #[must_use]
-    pub(super) fn of_keeper(self, keeper: &ProcessId) -> Self {
-        let open = find_open(keeper.pid, |path| path_of(path) == path_of(&self.path));
+    pub(super) fn of_supervisor(self, supervisor: &ProcessId) -> Self {
+        let open = find_open(supervisor.pid, |path| path_of(path) == path_of(&self.path));
         Self { open: open.or(self.open), ..self }
     }
 
@@ -111,8 +111,8 @@ impl ExitFile {
     }
 }
 
-/// Returns whether a process has the exit file of this slot open: then it is the keeper of the job.
-pub(super) fn is_keeper(pid: u32, slot: SlotId, generation: Generation) -> bool {
+/// Returns whether a process has the exit file of this slot open: then it is the supervisor of the job.
+pub(super) fn is_supervisor(pid: u32, slot: SlotId, generation: Generation) -> bool {
     let ending = format!("{slot}/{generation}.exit");
     find_open(pid, |path| path_of(path).is_some_and(|path| path.ends_with(&ending))).is_some()
 }
@@ -145,7 +145,7 @@ fn parse(bytes: &[u8]) -> ExitNote {
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
         let (what, number) = match words.as_slice() {
             [what, number, COMPLETE] => (*what, *number),
-            // Keepers of the first version wrote the note in one piece.
+            // Supervisors of the first version wrote the note in one piece.
             [what, number] if bytes.len() < SIZE && text.ends_with('\n') => (*what, *number),
             _ => return None,
         };
@@ -220,12 +220,12 @@ mod tests {
         let own = ProcessId::of(std::process::id()).unwrap().unwrap();
         // Another agent, with another directory.
         let elsewhere = PathBuf::from("/nowhere").join(slot.to_string()).join("3.exit");
-        let found = ExitFile::at(elsewhere.clone()).of_keeper(&own);
+        let found = ExitFile::at(elsewhere.clone()).of_supervisor(&own);
         assert_eq!(found.read(), Some(ExitNote::Started));
         note(&file, Exit::Code(0)).unwrap();
         assert_eq!(found.read(), Some(ExitNote::Ended(Exit::Code(0))));
         assert_eq!(ExitFile::at(elsewhere).read(), None);
-        assert!(is_keeper(own.pid, slot, Generation::new(3)));
-        assert!(!is_keeper(own.pid, slot, Generation::new(4)));
+        assert!(is_supervisor(own.pid, slot, Generation::new(3)));
+        assert!(!is_supervisor(own.pid, slot, Generation::new(4)));
     }
 }

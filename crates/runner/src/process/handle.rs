@@ -67,14 +67,14 @@ pub struct Process {
 
 impl Process {
     /// Takes over a process that an earlier agent started, if the pid still is that process. `exit_file` is where its
-    /// keeper notes how it ended (see [`super::SlotLog::exit_file`]); the file that a living keeper has open is
+    /// supervisor notes how it ended (see [`super::SlotLog::exit_file`]); the file that a living supervisor has open is
     /// preferred.
     pub fn adopt(id: ProcessId, exit_file: Option<PathBuf>) -> io::Result<Adoption> {
         let descriptor = open(&id)?;
         let exit_file = exit_file.map(ExitFile::at);
         Ok(match id.liveness()? {
             Liveness::Alive => {
-                let exit_file = exit_file.map(|file| file.of_keeper(&id));
+                let exit_file = exit_file.map(|file| file.of_supervisor(&id));
                 Adoption::Alive(Self { id, descriptor, exit_file, exit: Mutex::new(None), is_child: false })
             }
             Liveness::Gone => Adoption::Gone(exit_file.as_ref().and_then(noted).unwrap_or(Exit::Unknown)),
@@ -141,7 +141,7 @@ impl Process {
             Err(_) if matches!(self.id.liveness(), Ok(Liveness::Gone)) => Exit::Unknown,
             Err(_) => return None,
         };
-        // The keeper's note says how the program ended; the exit status is that of the keeper.
+        // The supervisor's note says how the program ended; the exit status is that of the supervisor.
         Some(self.exit_file.as_ref().and_then(noted).unwrap_or(seen))
     }
 
@@ -174,7 +174,7 @@ fn open(id: &ProcessId) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Returns how a job ended, if its keeper noted it.
+/// Returns how a job ended, if its supervisor noted it.
 fn noted(file: &ExitFile) -> Option<Exit> {
     match file.read() {
         Some(ExitNote::Ended(exit)) => Some(exit),

@@ -79,7 +79,7 @@ impl ProcessId {
 
     /// Returns whether the process could be there: neither of an earlier boot nor of a pid namespace that the agent
     /// cannot look into.
-    pub(super) fn is_within_sight(&self) -> bool {
+    pub(super) fn is_visible(&self) -> bool {
         here().is_ok_and(|here| self.boot == here.boot && self.pid_namespace == here.pid_namespace)
     }
 

@@ -50,7 +50,7 @@ pub struct SlotMark {
 
 impl SlotMark {
     fn parse(environ: &[u8]) -> Option<Self> {
-        let found = ours(environ)?;
+        let found = berth_variables(environ)?;
         Some(Self {
             runner: RunnerId::new(found.get(SLOT_RUNNER)?).ok()?,
             slot: SlotId::new(found.get(SLOT_ID)?.parse().ok()?),
@@ -104,21 +104,21 @@ pub enum MarkTrust {
 }
 
 impl MarkTrust {
-    fn believes(&self, carried: &CarriedMark) -> bool {
+    fn accepts(&self, read_mark: &MarkedProcess) -> bool {
         match self {
-            // The keeper of a job runs as the agent does, which is root where users differ.
+            // The supervisor of a job runs as the agent does, which is root where users differ.
             Self::Start(StartedAs { user, secret }) => {
-                let may_be_its_user = user.is_root() || carried.user == *user || carried.user.is_root();
-                carried.secret.as_ref() == Some(secret) && may_be_its_user
+                let may_be_its_user = user.is_root() || read_mark.user == *user || read_mark.user.is_root();
+                read_mark.secret.as_ref() == Some(secret) && may_be_its_user
             }
-            Self::Users(users) => users.contains(&carried.user),
+            Self::Users(users) => users.contains(&read_mark.user),
         }
     }
 }
 
 /// A process that carries a mark, whether or not it is accepted.
 #[derive(Clone, Debug)]
-pub(super) struct CarriedMark {
+pub(super) struct MarkedProcess {
     pub(super) pid: u32,
     user: UserId,
     secret: Option<SlotSecret>,
@@ -126,7 +126,7 @@ pub(super) struct CarriedMark {
 
 /// Returns the mark in a process's environment, and what is needed to decide whether it counts. Returns `None` if there
 /// is no mark, if the agent may not look, or if the process has gone.
-pub(super) fn carried(pid: u32) -> io::Result<Option<(SlotMark, CarriedMark)>> {
+pub(super) fn read_mark(pid: u32) -> io::Result<Option<(SlotMark, MarkedProcess)>> {
     let environ = match read_of(pid, "environ") {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
         environ => environ?,
@@ -134,8 +134,9 @@ pub(super) fn carried(pid: u32) -> io::Result<Option<(SlotMark, CarriedMark)>> {
     let Some(environ) = environ else { return Ok(None) };
     let Some(mark) = SlotMark::parse(&environ) else { return Ok(None) };
     let Some(user) = real_user(pid)? else { return Ok(None) };
-    let secret = ours(&environ).and_then(|ours| Some(SlotSecret((*ours.get(SLOT_SECRET)?).to_owned())));
-    Ok(Some((mark, CarriedMark { pid, user, secret })))
+    let secret = berth_variables(&environ)
+        .and_then(|berth_variables| Some(SlotSecret((*berth_variables.get(SLOT_SECRET)?).to_owned())));
+    Ok(Some((mark, MarkedProcess { pid, user, secret })))
 }
 
 /// Returns the real user of a process, which it cannot choose, or `None` if the process has gone.
@@ -149,55 +150,55 @@ fn real_user(pid: u32) -> io::Result<Option<UserId>> {
 }
 
 /// Returns the processes of a table that carry this mark and are accepted.
-pub(super) fn believed<'a>(
+pub(super) fn accepted_pids<'a>(
     table: &'a ProcessTable,
     mark: &SlotMark,
     trust: &'a MarkTrust,
 ) -> io::Result<impl Iterator<Item = u32> + 'a> {
-    let carried = table.marks()?.get(mark).into_iter().flatten();
-    Ok(carried.filter(|carried| trust.believes(carried)).map(|carried| carried.pid))
+    let read_mark = table.marks()?.get(mark).into_iter().flatten();
+    Ok(read_mark.filter(|read_mark| trust.accepts(read_mark)).map(|read_mark| read_mark.pid))
 }
 
 /// Returns the variables that Berth set in an environment, or `None` if they are no longer what Berth wrote.
-fn ours(environ: &[u8]) -> Option<BTreeMap<&str, &str>> {
-    let ours = environ.split(|byte| *byte == 0).filter(|pair| pair.starts_with(b"BERTH_"));
-    ours.map(|pair| std::str::from_utf8(pair).ok()?.split_once('=')).collect()
+fn berth_variables(environ: &[u8]) -> Option<BTreeMap<&str, &str>> {
+    let berth_variables = environ.split(|byte| *byte == 0).filter(|pair| pair.starts_with(b"BERTH_"));
+    berth_variables.map(|pair| std::str::from_utf8(pair).ok()?.split_once('=')).collect()
 }
 
 /// A start of a slot whose mark is carried by processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Carrier {
+pub struct MarkedStart {
     /// The generation of the slot.
     pub generation: Generation,
-    /// The first of its processes: the keeper of a job, else the oldest that is there.
+    /// The first of its processes: the supervisor of a job, else the oldest that is there.
     pub process: ProcessId,
     /// Whether it is a job, where its environment says so.
     pub kind: Option<WorkloadKind>,
 }
 
-impl Carrier {
+impl MarkedStart {
     /// Returns the process to watch among those that carry a mark, or `None` if all have gone.
     pub fn of(mark: &SlotMark, processes: &[ProcessId]) -> io::Result<Option<Self>> {
-        let is_keeper = |process: &&ProcessId| exit_file::is_keeper(process.pid, mark.slot, mark.generation);
+        let is_supervisor = |process: &&ProcessId| exit_file::is_supervisor(process.pid, mark.slot, mark.generation);
         let oldest = || processes.iter().min_by_key(|process| (process.start_ticks, process.pid));
-        let Some(process) = processes.iter().find(is_keeper).or_else(oldest) else { return Ok(None) };
+        let Some(process) = processes.iter().find(is_supervisor).or_else(oldest) else { return Ok(None) };
         let environ = read_of(process.pid, "environ")?.unwrap_or_default();
-        let kind = ours(&environ).and_then(|ours| kind_named(ours.get(SLOT_KIND)?));
+        let kind = berth_variables(&environ).and_then(|berth_variables| kind_named(berth_variables.get(SLOT_KIND)?));
         Ok(Some(Self { generation: mark.generation, process: process.clone(), kind }))
     }
 }
 
 /// Returns the starts of a slot that have processes, by the mark of this runner, the newest first. The slot is not on
 /// record, so its processes are told from others by the users of the agent's slots.
-pub fn carriers(
+pub fn find_marked_starts(
     table: &ProcessTable,
     runner: &RunnerId,
     slot: SlotId,
     users: &BTreeSet<UserId>,
-) -> io::Result<Vec<Carrier>> {
+) -> io::Result<Vec<MarkedStart>> {
     let mut found = Vec::new();
     for (mark, processes) in marked(table, runner, users)?.iter().filter(|(mark, _)| mark.slot == slot) {
-        found.extend(Carrier::of(mark, processes)?);
+        found.extend(MarkedStart::of(mark, processes)?);
     }
     found.sort_by_key(|carrier| std::cmp::Reverse(carrier.generation));
     Ok(found)
@@ -205,7 +206,7 @@ pub fn carriers(
 
 /// Returns whether the agent can read an environment in which a mark would be visible. An environment that may not be
 /// read, or that its program has overwritten, is not readable.
-pub fn is_legible(pid: u32) -> io::Result<bool> {
+pub fn has_readable_environment(pid: u32) -> io::Result<bool> {
     match read_of(pid, "environ") {
         Ok(environ) => Ok(environ.is_some_and(|environ| environ.contains(&b'='))),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(false),
@@ -215,7 +216,7 @@ pub fn is_legible(pid: u32) -> io::Result<bool> {
 
 /// Returns all processes of these users that carry a mark of this runner. The agent calls this once it knows which
 /// cluster it serves: slots of that cluster that are not on record are orphans.
-pub fn marked(
+pub fn find_marked_processes(
     table: &ProcessTable,
     runner: &RunnerId,
     users: &BTreeSet<UserId>,
@@ -223,7 +224,7 @@ pub fn marked(
     let trust = MarkTrust::Users(users.clone());
     let mut found = BTreeMap::new();
     for mark in table.marks()?.keys().filter(|mark| mark.runner == *runner) {
-        let rows = believed(table, mark, &trust)?.filter_map(|pid| table.get(pid));
+        let rows = accepted_pids(table, mark, &trust)?.filter_map(|pid| table.get(pid));
         let processes = rows.map(ProcessId::from_row).collect::<io::Result<Vec<_>>>()?;
         if !processes.is_empty() {
             found.insert(mark.clone(), processes);
@@ -251,22 +252,25 @@ mod tests {
     #[test]
     fn a_mark_counts_by_user_and_secret() {
         let secret = SlotSecret("s".to_owned());
-        let carried = |user, secret: Option<&str>| CarriedMark {
+        let read_mark = |user, secret: Option<&str>| MarkedProcess {
             pid: 1,
             user: UserId::new(user),
             secret: secret.map(|secret| SlotSecret(secret.to_owned())),
         };
         let started = |user| MarkTrust::Start(StartedAs { user: UserId::new(user), secret: secret.clone() });
-        assert!(started(7).believes(&carried(7, Some("s"))));
-        assert!(started(7).believes(&carried(0, Some("s"))), "a keeper runs as the agent does");
-        assert!(!started(7).believes(&carried(8, Some("s"))), "a secret that became known helps no other user");
-        assert!(started(0).believes(&carried(8, Some("s"))), "root may have become anybody");
+        assert!(started(7).accepts(&read_mark(7, Some("s"))));
+        assert!(started(7).accepts(&read_mark(0, Some("s"))), "a keeper runs as the agent does");
+        assert!(!started(7).accepts(&read_mark(8, Some("s"))), "a secret that became known helps no other user");
+        assert!(started(0).accepts(&read_mark(8, Some("s"))), "root may have become anybody");
         for wrong in [None, Some(""), Some("t")] {
-            assert!(!started(7).believes(&carried(7, wrong)) && !started(0).believes(&carried(0, wrong)), "{wrong:?}");
+            assert!(
+                !started(7).accepts(&read_mark(7, wrong)) && !started(0).accepts(&read_mark(0, wrong)),
+                "{wrong:?}"
+            );
         }
         let users = MarkTrust::Users([UserId::new(0), UserId::new(7)].into());
-        assert!(users.believes(&carried(7, None)) && users.believes(&carried(0, Some("t"))));
-        assert!(!users.believes(&carried(8, None)) && !users.believes(&carried(8, Some("s"))));
+        assert!(users.accepts(&read_mark(7, None)) && users.accepts(&read_mark(0, Some("t"))));
+        assert!(!users.accepts(&read_mark(8, None)) && !users.accepts(&read_mark(8, Some("s"))));
         assert_eq!(real_user(std::process::id()).unwrap(), Some(UserId::new(rustix::process::getuid().as_raw())));
     }
 

@@ -42,13 +42,16 @@ mod trampoline;
 mod tree;
 
 pub use cgroup::{Cgroup, Cgroups};
-pub use classify::{Death, classify};
+pub use classify::{UnexpectedEnd, classify};
 pub use exit_file::{ExitFile, ExitNote};
 pub use handle::{Adoption, Exit, Process};
 pub use health::{HealthChange, HealthState, Probed};
 pub use id::{Liveness, ProcessId, sees_every_process};
 pub use log::{Chunk, Follower, LogDir, LogLimits, RedactedPieces, Redactor, SlotLog};
-pub use mark::{Carrier, MarkTrust, SlotMark, SlotSecret, StartedAs, carriers, is_legible, marked};
+pub use mark::{
+    MarkTrust, MarkedStart, SlotMark, SlotSecret, StartedAs, find_marked_processes, find_marked_starts,
+    has_readable_environment,
+};
 pub use ports::{NoFreePort, Ports};
 pub use probe::probe;
 pub use spawn::{OnAgentExit, SpawnError, SpawnOptions, Spawner};

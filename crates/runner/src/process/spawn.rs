@@ -169,8 +169,8 @@ impl Spawner {
                     die_with: (self.options.on_agent_exit == OnAgentExit::Kill).then(std::process::id),
                     cgroup: cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()),
                     exit_file: exit_file.clone(),
-                    // A job that may outlive the agent needs a keeper beside it that notes how it ended.
-                    keeper: has_exit_file && self.options.on_agent_exit == OnAgentExit::Keep,
+                    // A job that may outlive the agent needs a supervisor beside it that notes how it ended.
+                    supervisor: has_exit_file && self.options.on_agent_exit == OnAgentExit::Keep,
                     user: launch.user.as_ref().map(Into::into),
                 };
                 steps.command(prefix, &launch.argv)

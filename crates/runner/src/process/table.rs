@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use rustix::io::Errno;
 
-use super::mark::{self, CarriedMark, SlotMark};
+use super::mark::{self, MarkedProcess, SlotMark};
 
 /// One process, as `/proc/PID/stat` has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub struct ProcessTable {
     by_group: BTreeMap<u32, Vec<u32>>,
     by_session: BTreeMap<u32, Vec<u32>>,
     spared: BTreeSet<u32>,
-    marks: OnceLock<BTreeMap<SlotMark, Vec<CarriedMark>>>,
+    marks: OnceLock<BTreeMap<SlotMark, Vec<MarkedProcess>>>,
     again: OnceLock<Box<ProcessTable>>,
 }
 
@@ -103,14 +103,14 @@ impl ProcessTable {
     }
 
     /// Returns the processes by the mark that they carry, accepted or not. They are read at the first call and cached.
-    pub(super) fn marks(&self) -> io::Result<&BTreeMap<SlotMark, Vec<CarriedMark>>> {
+    pub(super) fn marks(&self) -> io::Result<&BTreeMap<SlotMark, Vec<MarkedProcess>>> {
         if let Some(marks) = self.marks.get() {
             return Ok(marks);
         }
-        let mut marks: BTreeMap<SlotMark, Vec<CarriedMark>> = BTreeMap::new();
-        for row in self.rows().filter(|row| !row.is_kernel && !row.is_dead() && !self.is_spared(row.pid)) {
-            if let Some((mark, carried)) = mark::carried(row.pid)? {
-                marks.entry(mark).or_default().push(carried);
+        let mut marks: BTreeMap<SlotMark, Vec<MarkedProcess>> = BTreeMap::new();
+        for row in self.rows().filter(|row| !row.is_kernel && !row.is_dead() && !self.is_agent_or_ancestor(row.pid)) {
+            if let Some((mark, read_mark)) = mark::read_mark(row.pid)? {
+                marks.entry(mark).or_default().push(read_mark);
             }
         }
         Ok(self.marks.get_or_init(|| marks))
@@ -126,7 +126,7 @@ impl ProcessTable {
     }
 
     /// Returns whether this is the agent itself, or one of its ancestors.
-    pub(super) fn is_spared(&self, pid: u32) -> bool {
+    pub(super) fn is_agent_or_ancestor(&self, pid: u32) -> bool {
         self.spared.contains(&pid)
     }
 
@@ -221,6 +221,6 @@ mod tests {
         let table = ProcessTable::read().unwrap();
         let own = table.get(std::process::id()).unwrap();
         assert!(!own.is_dead() && own.threads >= 1);
-        assert!(table.is_spared(own.pid) && table.is_spared(own.parent));
+        assert!(table.is_agent_or_ancestor(own.pid) && table.is_agent_or_ancestor(own.parent));
     }
 }

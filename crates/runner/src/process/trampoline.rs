@@ -5,12 +5,12 @@
 //! same start time. The program inherits no descriptors but its standard ones, and gains no privileges by what it runs.
 //!
 //! For a job it first makes the job's [exit file](super::exit_file), so that a later agent knows that the job was
-//! started. Then it stays as the parent of the program (the job's *keeper*) and notes there how it ended: the kernel
-//! reports a status to the parent only, and the agent that started the job may not be there when it ends. The keeper
-//! then ends the same way. Where a job dies with its agent no keeper is needed, and the process executes the program
+//! started. Then it stays as the parent of the program (the job's *supervisor*) and notes there how it ended: the kernel
+//! reports a status to the parent only, and the agent that started the job may not be there when it ends. The supervisor
+//! then ends the same way. Where a job dies with its agent no supervisor is needed, and the process executes the program
 //! itself.
 //!
-//! A keeper stays the agent's user: the job can neither signal it nor write into the exit file. Only the thread that
+//! A supervisor stays the agent's user: the job can neither signal it nor write into the exit file. Only the thread that
 //! starts the program changes to the slot's user, and the program inherits from that thread.
 
 use std::convert::Infallible;
@@ -33,7 +33,7 @@ const STARTED_BY: &str = "--started-by";
 const DIE_WITH: &str = "--die-with";
 const CGROUP: &str = "--cgroup";
 const EXIT_FILE: &str = "--exit-file";
-const KEEPER: &str = "--keeper";
+const SUPERVISOR: &str = "--keeper";
 /// Followed by the user, its group, and all of its groups: `65534:65534:65534,44`.
 const USER: &str = "--user";
 const END: &str = "--";
@@ -60,7 +60,7 @@ pub(super) struct Steps {
     /// Make this file before the program is started. Nothing is started if it exists already.
     pub(super) exit_file: Option<PathBuf>,
     /// Stay as the parent, and note in the exit file how the program ended.
-    pub(super) keeper: bool,
+    pub(super) supervisor: bool,
     /// The user to run the program as; the agent's own if absent.
     pub(super) user: Option<Credentials>,
 }
@@ -69,7 +69,7 @@ impl Steps {
     /// Returns the argument list that has these steps done before `argv`.
     pub(super) fn command(&self, prefix: &[OsString], argv: &[OsString]) -> Vec<OsString> {
         let mut list = prefix.to_vec();
-        for (flag, is_set) in [(SESSION, self.session), (KEEPER, self.keeper)] {
+        for (flag, is_set) in [(SESSION, self.session), (SUPERVISOR, self.supervisor)] {
             if is_set {
                 list.push(flag.into());
             }
@@ -101,7 +101,7 @@ impl Steps {
         while let Some(flag) = args.next() {
             match flag.to_str() {
                 Some(SESSION) => steps.session = true,
-                Some(KEEPER) => steps.keeper = true,
+                Some(SUPERVISOR) => steps.supervisor = true,
                 Some(STARTED_BY) => steps.started_by = pid(args.next())?,
                 Some(DIE_WITH) => steps.die_with = pid(args.next())?,
                 Some(CGROUP) => steps.cgroup = Some(args.next().ok_or_else(missing)?.into()),
@@ -195,7 +195,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> Result<Infallible, (i32, Str
         let _ = exit_file::note(&exit_file, Exit::NotRun);
         cannot_run(program, &error)
     };
-    if !steps.keeper {
+    if !steps.supervisor {
         // The exit file is open already, so that the slot's user needs no access to it; the program does not inherit
         // it.
         steps.become_user().map_err(not_run)?;
@@ -243,7 +243,7 @@ mod tests {
             die_with: Some(7),
             cgroup: Some("/a b".into()),
             exit_file: Some("--exit-file".into()),
-            keeper: true,
+            supervisor: true,
             user: Some(Credentials { uid: 7, gid: 8, groups: vec![8, 44] }),
         };
         let argv: Vec<OsString> = ["prog", "--", "--session", "$(x)"].map(Into::into).to_vec();

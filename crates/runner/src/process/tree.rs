@@ -31,7 +31,7 @@ pub struct Tree {
     cgroup: Option<Cgroup>,
     members: BTreeMap<u32, ProcessId>,
     circles: BTreeMap<u32, ProcessId>,
-    out_of_sight: bool,
+    is_invisible: bool,
 }
 
 impl Tree {
@@ -40,12 +40,12 @@ impl Tree {
     /// look is an error.
     #[must_use]
     pub fn new(mark: SlotMark, trust: MarkTrust, root: Option<ProcessId>, cgroup: Option<Cgroup>) -> Self {
-        let out_of_sight =
+        let is_invisible =
             root.as_ref().is_some_and(|root| !matches!(root.liveness(), Ok(Liveness::Alive | Liveness::Gone)));
         // After a reboot the same pids are other processes.
-        let root = root.filter(ProcessId::is_within_sight);
+        let root = root.filter(ProcessId::is_visible);
         let seed = || root.iter().map(|root| (root.pid, root.clone())).collect();
-        Self { mark, trust, cgroup, members: seed(), circles: seed(), root, out_of_sight }
+        Self { mark, trust, cgroup, members: seed(), circles: seed(), root, is_invisible }
     }
 
     /// Returns the mark of the slot.
@@ -67,7 +67,7 @@ impl Tree {
     /// thorough look that finds no process looks once more, and asks the kernel about groups and the cgroup as a whole;
     /// if one is not empty, the dead leader stands for its members.
     pub fn look(&mut self, table: &ProcessTable, depth: Depth) -> io::Result<Vec<ProcessId>> {
-        if self.out_of_sight {
+        if self.is_invisible {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "its processes are in another pid namespace"));
         }
         self.update(table, depth)?;
@@ -129,7 +129,7 @@ impl Tree {
             None => BTreeSet::new(),
         };
         if depth == Depth::Thorough {
-            found.extend(mark::believed(table, &self.mark, &self.trust)?);
+            found.extend(mark::accepted_pids(table, &self.mark, &self.trust)?);
         }
         self.settle(table, signal::group_exists, &found)
     }
@@ -138,7 +138,7 @@ impl Tree {
     /// the agent.
     fn could_belong(&self, table: &ProcessTable, row: &Row) -> bool {
         let is_old = self.root.as_ref().is_some_and(|root| row.start_ticks < root.start_ticks);
-        !is_old && !row.is_kernel && !row.is_dead() && !table.is_spared(row.pid)
+        !is_old && !row.is_kernel && !row.is_dead() && !table.is_agent_or_ancestor(row.pid)
     }
 
     /// Adds processes that belong to known members until none is added, and drops members that are gone.
@@ -148,7 +148,7 @@ impl Tree {
         group_exists: impl Fn(u32) -> bool,
         found: &BTreeSet<u32>,
     ) -> io::Result<()> {
-        self.drop_empty_circles(table, group_exists);
+        self.drop_empty_sessions_and_groups(table, group_exists);
         let known = self.members.values().filter_map(|member| table.get(member.pid).filter(|row| member.is(row)));
         let mut next: Vec<&Row> = known.chain(found.iter().filter_map(|pid| table.get(*pid))).collect();
         for circle in self.circles.keys() {
@@ -173,7 +173,7 @@ impl Tree {
 
     /// Drops sessions and groups that are empty. The kernel reuses their number only once they are empty, so an empty
     /// one must be forgotten.
-    fn drop_empty_circles(&mut self, table: &ProcessTable, group_exists: impl Fn(u32) -> bool) {
+    fn drop_empty_sessions_and_groups(&mut self, table: &ProcessTable, group_exists: impl Fn(u32) -> bool) {
         let mut circles = std::mem::take(&mut self.circles);
         circles.retain(|circle, leader| {
             let reused = table.get(*circle).is_some_and(|row| !leader.is(row));

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use berth_domain::{DesiredAction, SlotId};
 
-use super::{Kept, Wish};
+use super::{DesiredState, SlotRecord};
 
 /// Holds the desired state that the agent acts upon. Time is an argument, so that a simulator can drive it.
 #[derive(Clone, Debug, Default)]
 pub struct Assignment {
-    wish: Option<Wish>,
+    desired: Option<DesiredState>,
     is_draining: bool,
     /// The log already says that the desired state is too old to start anything.
     has_warned_of_age: bool,
@@ -19,8 +19,8 @@ pub struct Assignment {
 impl Assignment {
     /// Returns the desired state, once the server has sent one.
     #[must_use]
-    pub fn wish(&self) -> Option<&Wish> {
-        self.wish.as_ref()
+    pub fn desired(&self) -> Option<&DesiredState> {
+        self.desired.as_ref()
     }
 
     /// Returns whether the agent is ending its slots before it exits.
@@ -32,30 +32,34 @@ impl Assignment {
     /// Replaces the desired state and returns whether the agent has to reconcile again.
     ///
     /// A desired state that repeats an expired one is a change too: it allows starts again.
-    pub fn replace(&mut self, wish: Wish, monotonic: Instant) -> bool {
-        let wish = if self.is_draining { with_stops_only(wish) } else { wish };
-        let is_known = |old: &Wish| old.says_the_same(&wish) && !old.is_expired(monotonic);
-        let has_changed = !self.wish.as_ref().is_some_and(is_known);
-        self.has_warned_of_age &= wish.is_expired(monotonic);
-        self.wish = Some(wish);
+    pub fn replace(&mut self, desired: DesiredState, monotonic: Instant) -> bool {
+        let desired = if self.is_draining { with_stops_only(desired) } else { desired };
+        let is_known = |old: &DesiredState| old.is_same_as(&desired) && !old.is_expired(monotonic);
+        let has_changed = !self.desired.as_ref().is_some_and(is_known);
+        self.has_warned_of_age &= desired.is_expired(monotonic);
+        self.desired = Some(desired);
         has_changed
     }
 
     /// Turns every slot that should run into one that should stop, now and in each desired state that follows.
     pub fn drain(&mut self) {
         self.is_draining = true;
-        self.wish = self.wish.take().map(with_stops_only);
+        self.desired = self.desired.take().map(with_stops_only);
     }
 
     /// Returns how many slots are not started because the desired state has expired. Returns a number once for each
     /// time that it expires, so that the log does not repeat it.
-    pub fn newly_expired_starts(&mut self, kept: &BTreeMap<SlotId, Kept>, monotonic: Instant) -> Option<usize> {
-        let wish = self.wish.as_ref().filter(|wish| wish.is_expired(monotonic))?;
-        let waits = |id: &SlotId| kept.get(id);
-        let waiting = wish
+    pub fn newly_expired_starts(
+        &mut self,
+        records: &BTreeMap<SlotId, SlotRecord>,
+        monotonic: Instant,
+    ) -> Option<usize> {
+        let desired = self.desired.as_ref().filter(|desired| desired.is_expired(monotonic))?;
+        let waits = |id: &SlotId| record.get(id);
+        let waiting = desired
             .slots
             .iter()
-            .filter(|slot| slot.should_run() && waits(&slot.id).is_none_or(|kept| kept.is_replaced_by(slot)))
+            .filter(|slot| slot.should_run() && waits(&slot.id).is_none_or(|record| record.is_replaced_by(slot)))
             .count();
         if waiting == 0 || self.has_warned_of_age {
             return None;
@@ -66,9 +70,9 @@ impl Assignment {
 }
 
 /// Turns `run` into `stop`. Slots that the server only asks about are still only accounted for.
-fn with_stops_only(mut wish: Wish) -> Wish {
-    wish.slots.iter_mut().filter(|slot| slot.should_run()).for_each(|slot| slot.action = DesiredAction::Stop);
-    wish
+fn with_stops_only(mut desired: DesiredState) -> DesiredState {
+    desired.slots.iter_mut().filter(|slot| slot.should_run()).for_each(|slot| slot.action = DesiredAction::Stop);
+    desired
 }
 
 #[cfg(test)]
@@ -80,14 +84,14 @@ mod tests {
     use super::*;
     use crate::reconcile::Version;
 
-    fn desired(actions: Vec<DesiredAction>, sent: Instant) -> Wish {
+    fn desired(actions: Vec<DesiredAction>, sent: Instant) -> DesiredState {
         let id = |number| SlotId::new(uuid::Uuid::from_u128(number));
         let slot =
             |number, action| DesiredSlot { id: id(number), generation: Generation::new(1), gpus: Vec::new(), action };
         let slots = (0..).zip(actions).map(|(number, action)| slot(number, action)).collect();
         let cluster = ClusterId::new(uuid::Uuid::from_u128(1));
         let version = Version { cluster, epoch: Epoch::new(1), revision: Revision::new(1) };
-        Wish { version, code: None, sent, slots }
+        DesiredState { version, code: None, sent, slots }
     }
 
     fn run() -> DesiredAction {
@@ -111,7 +115,7 @@ mod tests {
         assignment.replace(desired(all(), now), now);
         assignment.drain();
         let actions = |assignment: &Assignment| -> Vec<DesiredAction> {
-            assignment.wish().unwrap().slots.iter().map(|slot| slot.action.clone()).collect()
+            assignment.desired().unwrap().slots.iter().map(|slot| slot.action.clone()).collect()
         };
         let drained = [DesiredAction::Stop, DesiredAction::Stop, DesiredAction::Account];
         assert_eq!(actions(&assignment), drained);
@@ -122,7 +126,7 @@ mod tests {
     #[test]
     fn a_repeated_desired_state_is_a_change_only_after_the_first_one_expired() {
         let begin = Instant::now();
-        let expired = begin + Wish::LASTS + Duration::from_secs(1);
+        let expired = begin + DesiredState::MAX_AGE + Duration::from_secs(1);
         let mut assignment = Assignment::default();
         assert!(assignment.replace(desired(vec![run()], begin), begin));
         assert!(!assignment.replace(desired(vec![run()], begin), begin));
@@ -130,7 +134,7 @@ mod tests {
         assert_eq!(assignment.newly_expired_starts(&BTreeMap::new(), expired), Some(1));
         assert_eq!(assignment.newly_expired_starts(&BTreeMap::new(), expired), None, "the log says it once");
         assert!(assignment.replace(desired(vec![run()], expired), expired));
-        let expired_again = expired + Wish::LASTS + Duration::from_secs(1);
+        let expired_again = expired + DesiredState::MAX_AGE + Duration::from_secs(1);
         assert_eq!(assignment.newly_expired_starts(&BTreeMap::new(), expired_again), Some(1));
     }
 }

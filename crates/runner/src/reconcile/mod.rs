@@ -17,7 +17,7 @@
 
 mod assignment;
 mod end;
-mod life;
+mod local_state;
 mod slot;
 mod start;
 #[cfg(test)]
@@ -33,14 +33,14 @@ use berth_domain::{
 };
 
 pub use assignment::Assignment;
-pub use life::Life;
-pub use slot::Kept;
+pub use local_state::LocalState;
+pub use slot::SlotRecord;
 
-use crate::process::{Carrier, ProcessId};
+use crate::process::{MarkedStart, ProcessId};
 
 /// What the server wants of this runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct DesiredState {
     /// Whose wish it is, and as of when.
     pub version: Version,
     /// The server's proof that it gave this answer.
@@ -51,22 +51,22 @@ pub struct Wish {
     pub slots: Vec<DesiredSlot>,
 }
 
-impl Wish {
+impl DesiredState {
     /// How old a wish may be for a start. A poll takes 25 seconds, so a server that is there says it again in time.
     ///
     /// An agent that was frozen, or cut off, may have been replaced by another one under its id. What that one started
     /// must not be started a second time for a wish of long ago.
-    pub const LASTS: Duration = Duration::from_secs(60);
+    pub const MAX_AGE: Duration = Duration::from_secs(60);
 
     /// Whether it is too old to start anything for it. Stops, questions and what runs are not affected.
     #[must_use]
     pub fn is_expired(&self, monotonic: Instant) -> bool {
-        monotonic.saturating_duration_since(self.sent) > Self::LASTS
+        monotonic.saturating_duration_since(self.sent) > Self::MAX_AGE
     }
 
     /// Whether both want the same, whenever they were asked for.
     #[must_use]
-    pub fn says_the_same(&self, other: &Self) -> bool {
+    pub fn is_same_as(&self, other: &Self) -> bool {
         self.version == other.version && self.slots == other.slots
     }
 }
@@ -92,32 +92,32 @@ impl Version {
 
 /// What is seen of one slot that is on record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct SlotObservation {
     /// Its processes, whoever their parents are now.
-    pub tree: TreeSeen,
+    pub tree: TreeState,
     /// How its first process ended, if that was seen.
     pub ended: Option<SlotEnd>,
     /// Whether it answers: nothing yet, yes, or not any more.
     pub health: Health,
     /// What the driver says of its pids.
-    pub driver: DriverSeen,
+    pub driver: DriverView,
     /// Between asking it to end and ending it, where its runtime says.
     pub grace: Option<Span>,
     /// The same for a slot that was not ready yet, where its runtime says.
     pub loading_grace: Option<Span>,
 }
 
-impl Seen {
+impl SlotObservation {
     /// What was seen of its end, and no more than that.
     #[must_use]
     pub fn evidence(&self) -> Evidence {
-        Evidence { tree_gone: self.tree == TreeSeen::Empty, driver_clear: self.driver == DriverSeen::Clear }
+        Evidence { tree_gone: self.tree == TreeState::Empty, driver_clear: self.driver == DriverView::Clear }
     }
 }
 
 /// What is seen of a slot's processes. "Nobody" and "cannot be told" are different answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum TreeSeen {
+pub enum TreeState {
     /// It cannot be told: they are in another pid namespace, or `/proc` could not be read.
     #[default]
     Unknown,
@@ -129,7 +129,7 @@ pub enum TreeSeen {
 
 /// What the driver says of a slot's pids. "None of them" and "did not say" are different answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum DriverSeen {
+pub enum DriverView {
     /// It was not asked, or did not answer.
     #[default]
     Unknown,
@@ -153,11 +153,11 @@ pub enum Health {
 
 /// What is seen of a slot that the server mentions and that is not on record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trace {
+pub enum SearchResult {
     /// Processes carry its mark.
-    Carried(Carrier),
+    Found(MarkedStart),
     /// Everybody was looked at, and nobody carries its mark.
-    Nobody {
+    NotFound {
         /// Why the driver does not rule out that somebody of it is on its devices. Nothing: it does.
         doubt: Option<String>,
     },
@@ -165,13 +165,13 @@ pub enum Trace {
     Unknown(String),
 }
 
-impl Trace {
+impl SearchResult {
     /// What was seen of its end, and no more than that.
     #[must_use]
     pub fn evidence(&self) -> Evidence {
         Evidence {
-            tree_gone: matches!(self, Self::Nobody { .. }),
-            driver_clear: matches!(self, Self::Nobody { doubt: None }),
+            tree_gone: matches!(self, Self::NotFound { .. }),
+            driver_clear: matches!(self, Self::NotFound { doubt: None }),
         }
     }
 }
@@ -194,7 +194,7 @@ impl Doubt {
 
 /// What is seen of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeviceSeen {
+pub struct DeviceObservation {
     /// Which.
     pub uuid: DeviceUuid,
     /// What the driver says is free, or nothing while it does not answer.
@@ -203,7 +203,7 @@ pub struct DeviceSeen {
 
 /// How patient the agent is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct Timeouts {
     /// Between asking a slot to end and ending it, where its runtime says nothing else.
     pub grace: Span,
     /// The same for a slot that was not ready yet; the shorter of the two counts.
@@ -214,7 +214,7 @@ pub struct Patience {
     pub driver_after: Span,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
             grace: Span::from_secs(10),
@@ -227,29 +227,29 @@ impl Default for Patience {
 
 /// Everything that matters for the next actions.
 #[derive(Clone, Debug)]
-pub struct World<'a> {
+pub struct ReconcileInput<'a> {
     /// The time of day.
     pub now: Timestamp,
     /// The time on a clock that nobody sets.
     pub monotonic: Instant,
     /// What the server wants, once it was heard.
-    pub wish: Option<&'a Wish>,
+    pub desired: Option<&'a DesiredState>,
     /// What is on record.
-    pub kept: &'a BTreeMap<SlotId, Kept>,
+    pub records: &'a BTreeMap<SlotId, SlotRecord>,
     /// What is seen of what is on record.
-    pub seen: &'a BTreeMap<SlotId, Seen>,
-    /// What is seen of what is not on record, as far as it was looked for: see [`Action::LookFor`].
-    pub traces: &'a BTreeMap<SlotId, Trace>,
+    pub seen: &'a BTreeMap<SlotId, SlotObservation>,
+    /// What is seen of what is not on record, as far as it was looked for: see [`Action::Search`].
+    pub searched: &'a BTreeMap<SlotId, SearchResult>,
     /// What could not be told when it was last looked for.
     pub doubts: &'a BTreeMap<SlotId, Doubt>,
     /// The devices.
-    pub devices: &'a [DeviceSeen],
+    pub devices: &'a [DeviceObservation],
     /// The cluster and the newest epoch that the agent has obeyed.
-    pub obeys: Option<(ClusterId, Epoch)>,
+    pub binding: Option<(ClusterId, Epoch)>,
     /// Whether the record can be written: what is not on record must not be started.
     pub can_record: bool,
     /// How patient it is.
-    pub patience: Patience,
+    pub timeouts: Timeouts,
 }
 
 /// What to do. Each is put on record before it is done.
@@ -260,19 +260,19 @@ pub enum Action {
     /// Put on record that it was not started: there was too little memory.
     Refuse(Box<DesiredSlot>),
     /// A question rather than an action: look for the mark of this slot, which is not on record, and decide once more
-    /// with what was found ([`World::traces`]). Marks are in the environment of every process, so they are read only for
+    /// with what was found ([`ReconcileInput::searched`]). Marks are in the environment of every process, so they are read only for
     /// those who need them.
-    LookFor(Box<DesiredSlot>),
+    Search(Box<DesiredSlot>),
     /// Put a slot on record of which a process was found, and watch it from now on.
-    Adopt(Box<Kept>),
+    Adopt(Box<SlotRecord>),
     /// Put on record that there is no trace of a slot.
-    NoTrace(Box<Kept>),
+    RecordAbsence(Box<SlotRecord>),
     /// Note that it cannot be told whether a slot exists that is not on record. It is reported, and concludes nothing.
-    CannotTell(SlotId, Doubt),
+    NoteDoubt(SlotId, Doubt),
     /// Note how a slot is run that was found without a record.
-    Learn(Box<DesiredSlot>),
+    CompleteRecord(Box<DesiredSlot>),
     /// An agent died before it could note the process that it had started: note this one.
-    Found(SlotId, ProcessId),
+    NoteProcess(SlotId, ProcessId),
     /// Note that it answers.
     Ready(SlotId),
     /// Ask its whole tree to end.
@@ -292,42 +292,43 @@ pub enum Action {
 impl Action {
     /// Whether it, or what follows from it, counts on what the driver says now: what is free, or whom it no longer lists.
     #[must_use]
-    pub fn needs_a_fresh_look(&self) -> bool {
-        matches!(self, Self::Start(_) | Self::Refuse(_) | Self::LookFor(_) | Self::NoTrace(_) | Self::Gone(..))
+    pub fn needs_fresh_observation(&self) -> bool {
+        matches!(self, Self::Start(_) | Self::Refuse(_) | Self::Search(_) | Self::RecordAbsence(_) | Self::Gone(..))
     }
 
     /// Returns the slot that should be looked for, if that is what this action asks.
     #[must_use]
-    pub fn sought(&self) -> Option<&DesiredSlot> {
-        if let Self::LookFor(slot) = self { Some(slot) } else { None }
+    pub fn searched_slot(&self) -> Option<&DesiredSlot> {
+        if let Self::Search(slot) = self { Some(slot) } else { None }
     }
 }
 
 /// What to do next.
 #[must_use]
-pub fn reconcile(world: &World<'_>) -> Vec<Action> {
-    let wish = world.wish.filter(|wish| is_obeyed(world, wish));
+pub fn reconcile(input: &ReconcileInput<'_>) -> Vec<Action> {
+    let desired = input.desired.filter(|desired| is_bound_to(input, desired));
     let mut actions = Vec::new();
-    for (id, kept) in world.kept {
-        let wanted = wish.and_then(|wish| wish.slots.iter().find(|slot| slot.id == *id));
-        let seen = world.seen.get(id).cloned().unwrap_or_default();
-        actions.extend(slot::next(world, kept, &seen, wanted, wish.is_some()));
+    for (id, record) in input.records {
+        let wanted = desired.and_then(|desired| desired.slots.iter().find(|slot| slot.id == *id));
+        let seen = input.seen.get(id).cloned().unwrap_or_default();
+        actions.extend(slot::next(input, record, &seen, wanted, desired.is_some()));
     }
-    let Some(wish) = wish else { return actions };
-    let mut starting = start::devices_with_a_start(world, &actions);
+    let Some(desired) = desired else { return actions };
+    let mut starting = start::devices_with_a_start(input, &actions);
     // A newer generation takes the place of one that is proven gone.
-    let is_unrecorded = |slot: &&DesiredSlot| world.kept.get(&slot.id).is_none_or(|kept| kept.is_replaced_by(slot));
-    for slot in wish.slots.iter().filter(is_unrecorded) {
+    let is_unrecorded =
+        |slot: &&DesiredSlot| input.records.get(&slot.id).is_none_or(|record| record.is_replaced_by(slot));
+    for slot in desired.slots.iter().filter(is_unrecorded) {
         actions.extend(match slot.action {
-            DesiredAction::Run(_) => start::start(world, wish, slot, &mut starting),
-            DesiredAction::Stop => unrecorded::account(world, slot, SlotEnd::Asked),
-            DesiredAction::Account => unrecorded::account(world, slot, SlotEnd::NoTrace),
+            DesiredAction::Run(_) => start::start(input, desired, slot, &mut starting),
+            DesiredAction::Stop => unrecorded::account(input, slot, SlotEnd::Asked),
+            DesiredAction::Account => unrecorded::account(input, slot, SlotEnd::NoTrace),
         });
     }
     actions
 }
 
 /// A server of another cluster stops and starts nothing here without an operator; an older start of a server is none.
-fn is_obeyed(world: &World<'_>, wish: &Wish) -> bool {
-    world.obeys.is_none_or(|(cluster, epoch)| wish.version.cluster == cluster && wish.version.epoch >= epoch)
+fn is_bound_to(input: &ReconcileInput<'_>, desired: &DesiredState) -> bool {
+    input.binding.is_none_or(|(cluster, epoch)| desired.version.cluster == cluster && desired.version.epoch >= epoch)
 }

@@ -8,12 +8,12 @@ use berth_domain::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Action, DriverSeen, Health, Life, Seen, TreeSeen, World, end};
+use super::{Action, DriverView, Health, LocalState, ReconcileInput, SlotObservation, TreeState, end};
 use crate::process::{ProcessId, StartedAs};
 
 /// What the agent keeps of one slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct SlotRecord {
     /// Which slot.
     pub id: SlotId,
     /// Which start of it.
@@ -26,7 +26,8 @@ pub struct Kept {
     /// Whether it is a job, as it was started. Absent where that is not known.
     pub kind: Option<WorkloadKind>,
     /// Where it is.
-    pub life: Life,
+    #[serde(rename = "life")]
+    pub state: LocalState,
     /// The first of its processes, once it was started.
     pub process: Option<ProcessId>,
     /// The port that it was given.
@@ -42,17 +43,17 @@ pub struct Kept {
     pub started_as: Option<StartedAs>,
 }
 
-impl Kept {
+impl SlotRecord {
     /// A slot as the server mentions it, of which there is no process yet.
     #[must_use]
-    pub fn of(slot: &DesiredSlot, life: Life) -> Self {
+    pub fn of(slot: &DesiredSlot, state: LocalState) -> Self {
         Self {
             id: slot.id,
             generation: slot.generation,
             gpus: slot.gpus.clone(),
             spec: slot.run_spec().cloned(),
             kind: None,
-            life,
+            state,
             process: None,
             port: None,
             exit: None,
@@ -64,19 +65,25 @@ impl Kept {
     /// Whether nothing of it is left that could hold memory.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        matches!(self.life, Life::Gone { .. } | Life::Refused)
+        matches!(self.state, LocalState::Gone { .. } | LocalState::Refused)
     }
 
     /// Whether it is on its way to be ready: others wait for their turn on its devices.
     #[must_use]
     pub fn is_starting(&self) -> bool {
-        matches!(self.life, Life::Planned | Life::Started { ready: false, .. })
+        matches!(self.state, LocalState::Planned | LocalState::Started { ready: false, .. })
     }
 
     /// Whether nothing is about to change by itself.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
-        matches!(self.life, Life::Started { ready: true, .. } | Life::Gone { .. } | Life::Refused | Life::GivenUp)
+        matches!(
+            self.state,
+            LocalState::Started { ready: true, .. }
+                | LocalState::Gone { .. }
+                | LocalState::Refused
+                | LocalState::GivenUp
+        )
     }
 
     /// Whether `slot` is a newer start of this one, and this one is over.
@@ -86,7 +93,7 @@ impl Kept {
     }
 
     /// Whether `slot` says more of this very start than is on record.
-    fn learns_from(&self, slot: &DesiredSlot) -> bool {
+    fn is_completed_by(&self, slot: &DesiredSlot) -> bool {
         let is_new = (self.spec.is_none() && slot.should_run()) || (self.gpus.is_empty() && !slot.gpus.is_empty());
         slot.generation == self.generation && is_new
     }
@@ -94,27 +101,27 @@ impl Kept {
 
 /// What a slot on record needs next, if anything.
 pub(super) fn next(
-    world: &World<'_>,
-    kept: &Kept,
-    seen: &Seen,
+    input: &ReconcileInput<'_>,
+    record: &SlotRecord,
+    seen: &SlotObservation,
     wanted: Option<&DesiredSlot>,
     heard: bool,
 ) -> Option<Action> {
-    let id = kept.id;
+    let id = record.id;
     // Words about an older generation change nothing.
-    let wanted = wanted.filter(|slot| slot.generation >= kept.generation);
-    let stop = wanted.is_some_and(|slot| is_stopped_by(kept, slot));
-    match &kept.life {
+    let wanted = wanted.filter(|slot| slot.generation >= record.generation);
+    let stop = wanted.is_some_and(|slot| is_stopped_by(record, slot));
+    match &record.state {
         // The server mentions a slot until it knows that it is gone.
-        Life::Gone { .. } | Life::Refused if heard && wanted.is_none() => Some(Action::Forget(id)),
-        Life::Gone { .. } | Life::Refused => None,
-        _ if wanted.is_some_and(|slot| kept.learns_from(slot)) => {
-            wanted.map(|slot| Action::Learn(Box::new(slot.clone())))
+        LocalState::Gone { .. } | LocalState::Refused if heard && wanted.is_none() => Some(Action::Forget(id)),
+        LocalState::Gone { .. } | LocalState::Refused => None,
+        _ if wanted.is_some_and(|slot| record.is_completed_by(slot)) => {
+            wanted.map(|slot| Action::CompleteRecord(Box::new(slot.clone())))
         }
-        _ if seen.tree == TreeSeen::Unknown => None,
-        Life::Planned => planned(id, seen, stop),
-        Life::Started { ready, .. } => match (&seen.tree, &seen.ended, seen.health) {
-            (TreeSeen::Empty, ended, _) => {
+        _ if seen.tree == TreeState::Unknown => None,
+        LocalState::Planned => planned(id, seen, stop),
+        LocalState::Started { ready, .. } => match (&seen.tree, &seen.ended, seen.health) {
+            (TreeState::Empty, ended, _) => {
                 Some(Action::TreeGone(id, ended.unwrap_or(SlotEnd::Failed(FailureReason::Crashed))))
             }
             (_, Some(why), _) => Some(Action::Term(id, *why)),
@@ -123,36 +130,36 @@ pub(super) fn next(
             (_, None, Health::Ready) if !ready => Some(Action::Ready(id)),
             (_, None, _) => None,
         },
-        Life::Ending { since, killed, why, was_ready } => {
+        LocalState::Ending { since, killed, why, was_ready } => {
             let ending = end::Ending { since: *since, killed: *killed, why: *why, was_ready: *was_ready };
-            end::ending(world, id, seen, ending)
+            end::ending(input, id, seen, ending)
         }
-        Life::TreeGone { since, why } => end::tree_gone(world, id, seen, *since, *why),
+        LocalState::TreeGone { since, why } => end::tree_gone(input, id, seen, *since, *why),
         // A device may come to its senses: what is gone after all is proven gone.
-        Life::GivenUp if seen.tree == TreeSeen::Empty && seen.driver == DriverSeen::Clear => {
+        LocalState::GivenUp if seen.tree == TreeState::Empty && seen.driver == DriverView::Clear => {
             Some(Action::Gone(id, seen.evidence()))
         }
-        Life::GivenUp => None,
+        LocalState::GivenUp => None,
     }
 }
 
 /// A slot is ended when it should stop, and to make place for a newer start of it. To be asked about it is no reason.
-fn is_stopped_by(kept: &Kept, wanted: &DesiredSlot) -> bool {
+fn is_stopped_by(record: &SlotRecord, wanted: &DesiredSlot) -> bool {
     match wanted.action {
         DesiredAction::Stop => true,
-        DesiredAction::Run(_) => wanted.generation > kept.generation,
+        DesiredAction::Run(_) => wanted.generation > record.generation,
         DesiredAction::Account => false,
     }
 }
 
 /// On record, but no process was noted: the agent died in between. If it had started nobody, nothing has happened yet.
 /// Of a job that is known: its exit file is made before its program is started.
-fn planned(id: SlotId, seen: &Seen, stop: bool) -> Option<Action> {
+fn planned(id: SlotId, seen: &SlotObservation, stop: bool) -> Option<Action> {
     match (&seen.tree, seen.ended) {
-        (TreeSeen::Alive(process), _) => Some(Action::Found(id, process.clone())),
-        (TreeSeen::Empty, Some(ended)) => Some(Action::TreeGone(id, ended)),
-        (TreeSeen::Empty, None) if stop => Some(Action::TreeGone(id, SlotEnd::Asked)),
-        (TreeSeen::Empty, None) => Some(Action::Forget(id)),
-        (TreeSeen::Unknown, _) => None,
+        (TreeState::Alive(process), _) => Some(Action::NoteProcess(id, process.clone())),
+        (TreeState::Empty, Some(ended)) => Some(Action::TreeGone(id, ended)),
+        (TreeState::Empty, None) if stop => Some(Action::TreeGone(id, SlotEnd::Asked)),
+        (TreeState::Empty, None) => Some(Action::Forget(id)),
+        (TreeState::Unknown, _) => None,
     }
 }

@@ -19,10 +19,10 @@ use std::path::{Path, PathBuf};
 use berth_domain::{ClusterId, Epoch, Revision, SlotId};
 use serde::{Deserialize, Serialize};
 
-use crate::reconcile::Kept;
+use crate::reconcile::SlotRecord;
 
 const SLOTS: &str = "slots";
-const OBEYS: &str = "obeys.json";
+const BINDING: &str = "obeys.json";
 const LOCK: &str = "LOCK";
 
 /// Why the record cannot be read or written.
@@ -75,7 +75,7 @@ pub(crate) fn is_full_disk(error: &io::Error) -> bool {
 
 /// Which server this agent obeys, and the newest of its answers that was obeyed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Obeys {
+pub struct ClusterBinding {
     /// Its data directory's identity.
     pub cluster: ClusterId,
     /// The newest start of it that was heard.
@@ -88,10 +88,10 @@ pub struct Obeys {
     pub code: Option<String>,
 }
 
-impl Obeys {
+impl ClusterBinding {
     /// A server that was heard of and gave no answer yet.
     #[must_use]
-    pub fn introduced(cluster: ClusterId, epoch: Epoch) -> Self {
+    pub fn without_answer(cluster: ClusterId, epoch: Epoch) -> Self {
         Self { cluster, epoch, revision: Revision::default(), code: None }
     }
 
@@ -104,10 +104,10 @@ impl Obeys {
 
 /// The agent's own record.
 #[derive(Debug)]
-pub struct Record {
+pub struct RecordStore {
     directory: PathBuf,
-    kept: BTreeMap<SlotId, Kept>,
-    obeys: Option<Obeys>,
+    records: BTreeMap<SlotId, SlotRecord>,
+    binding: Option<ClusterBinding>,
     /// What is newer in memory than on the disk.
     unwritten: Unwritten,
     _lock: File,
@@ -116,10 +116,10 @@ pub struct Record {
 #[derive(Debug, Default)]
 struct Unwritten {
     slots: BTreeSet<SlotId>,
-    obeys: bool,
+    binding: bool,
 }
 
-impl Record {
+impl RecordStore {
     /// Opens the record in a directory, which is made if need be, is closed to other users, and belongs to one agent at
     /// a time.
     pub fn open(directory: &Path) -> Result<Self, RecordError> {
@@ -129,48 +129,48 @@ impl Record {
         let path = directory.join(LOCK);
         let lock = berth_files::create(&path).map_err(file(&path))?;
         lock.try_lock().map_err(|_| RecordError::InUse { path: directory.to_owned() })?;
-        let mut kept = BTreeMap::new();
+        let mut records = BTreeMap::new();
         for entry in fs::read_dir(&slots).map_err(file(&slots))? {
             let path = entry.map_err(file(&slots))?.path();
             if path.extension().is_some_and(|kind| kind == "json") {
                 let row = stored::parse(&path, &read(&path)?)?;
-                kept.insert(row.id, row);
+                records.insert(row.id, row);
             }
         }
-        let path = directory.join(OBEYS);
+        let path = directory.join(BINDING);
         let damaged = |source| RecordError::Damaged { path: path.clone(), source };
-        let obeys = if path.exists() { Some(serde_json::from_slice(&read(&path)?).map_err(damaged)?) } else { None };
-        Ok(Self { directory: directory.to_owned(), kept, obeys, unwritten: Unwritten::default(), _lock: lock })
+        let binding = if path.exists() { Some(serde_json::from_slice(&read(&path)?).map_err(damaged)?) } else { None };
+        Ok(Self { directory: directory.to_owned(), records, binding, unwritten: Unwritten::default(), _lock: lock })
     }
 
     /// Everything on record.
     #[must_use]
-    pub fn kept(&self) -> &BTreeMap<SlotId, Kept> {
-        &self.kept
+    pub fn records(&self) -> &BTreeMap<SlotId, SlotRecord> {
+        &self.records
     }
 
     /// Which server is obeyed, once one was.
     #[must_use]
-    pub fn obeys(&self) -> Option<&Obeys> {
-        self.obeys.as_ref()
+    pub fn binding(&self) -> Option<&ClusterBinding> {
+        self.binding.as_ref()
     }
 
     /// Puts a slot on record. It is on the disk when this returns; after an error it is not on record.
-    pub fn put(&mut self, row: Kept) -> Result<(), RecordError> {
+    pub fn put(&mut self, row: SlotRecord) -> Result<(), RecordError> {
         write(&self.path_of(row.id), &stored::to_json(&row))?;
         self.unwritten.slots.remove(&row.id);
-        self.kept.insert(row.id, row);
+        self.records.insert(row.id, row);
         Ok(())
     }
 
     /// Notes what is seen of a slot: where it is in its life, or that it is there at all. On a full disk it is kept in
     /// memory: see [`Record::catch_up`].
-    pub fn note(&mut self, row: Kept) -> Result<(), RecordError> {
+    pub fn update(&mut self, row: SlotRecord) -> Result<(), RecordError> {
         match self.put(row.clone()) {
             Err(error) if error.is_full_disk() => {
-                self.say_that_it_is_behind(&error);
+                self.warn_of_full_disk(&error);
                 self.unwritten.slots.insert(row.id);
-                self.kept.insert(row.id, row);
+                self.records.insert(row.id, row);
                 Ok(())
             }
             done => done,
@@ -179,13 +179,13 @@ impl Record {
 
     /// Whether something is newer in memory than on the disk.
     #[must_use]
-    pub fn is_behind(&self) -> bool {
-        self.unwritten.obeys || !self.unwritten.slots.is_empty()
+    pub fn has_unwritten(&self) -> bool {
+        self.unwritten.binding || !self.unwritten.slots.is_empty()
     }
 
     /// Writes what could not be written before, as far as there is room by now.
-    pub fn catch_up(&mut self) -> Result<(), RecordError> {
-        if !self.is_behind() {
+    pub fn write_pending(&mut self) -> Result<(), RecordError> {
+        if !self.has_unwritten() {
             return Ok(());
         }
         match self.write_all() {
@@ -200,20 +200,20 @@ impl Record {
 
     fn write_all(&mut self) -> Result<(), RecordError> {
         while let Some(id) = self.unwritten.slots.first().copied() {
-            if let Some(row) = self.kept.get(&id) {
+            if let Some(row) = self.records.get(&id) {
                 write(&self.path_of(id), &stored::to_json(row))?;
             }
             self.unwritten.slots.remove(&id);
         }
-        if let Some(obeys) = self.obeys.as_ref().filter(|_| self.unwritten.obeys) {
-            write(&self.directory.join(OBEYS), obeys)?;
-            self.unwritten.obeys = false;
+        if let Some(binding) = self.binding.as_ref().filter(|_| self.unwritten.binding) {
+            write(&self.directory.join(BINDING), binding)?;
+            self.unwritten.binding = false;
         }
         Ok(())
     }
 
-    fn say_that_it_is_behind(&self, error: &RecordError) {
-        if !self.is_behind() {
+    fn warn_of_full_disk(&self, error: &RecordError) {
+        if !self.has_unwritten() {
             tracing::error!(
                 %error,
                 "the record cannot be written: nothing is started until there is room. What runs goes on and is reported"
@@ -229,30 +229,30 @@ impl Record {
             _ => {}
         }
         self.unwritten.slots.remove(&slot);
-        self.kept.remove(&slot);
+        self.records.remove(&slot);
         Ok(())
     }
 
     /// Notes which server is obeyed. Which cluster that is must be on the disk before anything is done for it; a later
     /// start of the same server may be written later, if the disk is full.
-    pub fn obey(&mut self, obeys: Obeys) -> Result<(), RecordError> {
-        if self.obeys.as_ref() == Some(&obeys) {
+    pub fn bind(&mut self, binding: ClusterBinding) -> Result<(), RecordError> {
+        if self.binding.as_ref() == Some(&binding) {
             return Ok(());
         }
-        match write(&self.directory.join(OBEYS), &obeys) {
-            Err(error) if error.is_full_disk() && self.is_obeyed(obeys.cluster) => {
-                self.say_that_it_is_behind(&error);
-                self.unwritten.obeys = true;
+        match write(&self.directory.join(BINDING), &binding) {
+            Err(error) if error.is_full_disk() && self.is_bound_to(binding.cluster) => {
+                self.warn_of_full_disk(&error);
+                self.unwritten.binding = true;
             }
             Err(error) => return Err(error),
-            Ok(()) => self.unwritten.obeys = false,
+            Ok(()) => self.unwritten.binding = false,
         }
-        self.obeys = Some(obeys);
+        self.binding = Some(binding);
         Ok(())
     }
 
-    fn is_obeyed(&self, cluster: ClusterId) -> bool {
-        self.obeys.as_ref().is_some_and(|known| known.cluster == cluster)
+    fn is_bound_to(&self, cluster: ClusterId) -> bool {
+        self.binding.as_ref().is_some_and(|known| known.cluster == cluster)
     }
 
     fn path_of(&self, slot: SlotId) -> PathBuf {

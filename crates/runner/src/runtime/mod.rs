@@ -43,7 +43,7 @@ pub use environment::{SLOT_GENERATION, SLOT_ID, SLOT_KIND, SLOT_RUNNER, SLOT_SEC
 pub use permission::NotPermitted;
 pub use questions::{Live, ModelQuestion, Question, Ready};
 pub(crate) use render::render_started;
-pub use render::{Launch, RenderError, StartRequest, Surroundings, render};
+pub use render::{Launch, LaunchContext, RenderError, StartRequest, render};
 pub use runtimes::Runtimes;
 pub use secrets::{SecretError, SecretSource};
 pub use template::TemplateError;

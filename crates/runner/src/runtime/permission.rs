@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 
 use berth_domain::{Arg, RunSpec, RuntimeName};
-use berth_engines::{ArgumentSource, Engine, Forbidden, Said, Unfit};
+use berth_engines::{ArgumentSource, Engine, Forbidden, ParsedOption, Unfit};
 
 use super::arguments::Reserved;
 use super::config::Runtime;
@@ -67,7 +67,7 @@ pub(super) fn check_words(engine: Engine, request: StartRequest<'_>) -> Result<(
 pub(super) fn conflict<'a>(engine: Engine, args: &'a [Arg], reserved: &[Reserved]) -> Option<&'a Arg> {
     let words = words(args);
     let said = engine.read(&words).ok()?;
-    let is_decided = |said: &&Said<'_>| {
+    let is_decided = |said: &&ParsedOption<'_>| {
         let is_it = |reserved: &&Reserved| match said.known {
             Some(known) => known.has_name(&reserved.option),
             None => said.name == reserved.option,

@@ -39,7 +39,7 @@ pub struct StartRequest<'a> {
 
 /// What the agent knows beside the slot.
 #[derive(Clone, Debug)]
-pub struct Surroundings<'a> {
+pub struct LaunchContext<'a> {
     /// The agent's own name.
     pub runner: &'a RunnerId,
     /// Where others find the machine: a name or an address.
@@ -144,7 +144,7 @@ pub enum RenderError {
 }
 
 /// What to start for a slot, if it may be started. Nothing is looked up and nothing is changed.
-pub fn render(runtime: &Runtime, request: StartRequest<'_>, around: &Surroundings<'_>) -> Result<Launch, RenderError> {
+pub fn render(runtime: &Runtime, request: StartRequest<'_>, around: &LaunchContext<'_>) -> Result<Launch, RenderError> {
     if request.spec.kind == WorkloadKind::Job && !runtime.kind.takes(WorkloadKind::Job) {
         return Err(RenderError::NotForJobs(runtime.name.clone()));
     }
@@ -163,7 +163,7 @@ pub fn render(runtime: &Runtime, request: StartRequest<'_>, around: &Surrounding
 pub(crate) fn render_started(
     runtime: &Runtime,
     request: StartRequest<'_>,
-    around: &Surroundings<'_>,
+    around: &LaunchContext<'_>,
 ) -> Result<Launch, RenderError> {
     check_shares(request.gpus, around)?;
     let kind = runtime.kind_of_slot(request.spec.kind);
@@ -228,7 +228,7 @@ fn questions(runtime: &Runtime, values: &mut Values<'_>) -> Result<Questions, Re
 }
 
 /// Every claim must fit its device, whether or not the runtime is told a share.
-fn check_shares(gpus: &[DesiredGpu], around: &Surroundings<'_>) -> Result<(), RenderError> {
+fn check_shares(gpus: &[DesiredGpu], around: &LaunchContext<'_>) -> Result<(), RenderError> {
     for gpu in gpus {
         let total = *around.totals.get(&gpu.uuid).ok_or_else(|| RenderError::UnknownDevice(gpu.uuid.clone()))?;
         if gpu.memory_bytes > total {
@@ -275,7 +275,7 @@ fn command(runtime: &Runtime, values: &mut Values<'_>) -> Result<Vec<OsString>, 
 /// What the variables stand for.
 struct Values<'a> {
     request: StartRequest<'a>,
-    around: &'a Surroundings<'a>,
+    around: &'a LaunchContext<'a>,
     said: Said<'a>,
 }
 

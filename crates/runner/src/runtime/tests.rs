@@ -61,7 +61,7 @@ fn launch(runtimes: &Runtimes, slot: &Wanted) -> Result<Launch, RenderError> {
     let sizes = [80, 80, 24];
     let device = |(index, gib): (usize, u64)| (DeviceUuid::new(format!("GPU-{index}")).unwrap(), Bytes::gib(gib));
     let own = [("PATH", "/bin"), ("HOME", "/root"), ("LD_PRELOAD", "/evil.so"), ("SECRET", "s"), ("HF_TOKEN", "hf")];
-    let around = Surroundings {
+    let around = LaunchContext {
         runner: &RunnerId::new("r1").unwrap(),
         address: "gpu7.example",
         bind: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -308,7 +308,7 @@ fn an_operator_may_change_a_part_of_a_built_in_and_add_others() {
 fn an_address_of_the_sixth_version_gets_its_brackets_before_a_port() {
     let runtimes =
         config("x = { command = [\"x\", \"{bind}\", \"{bind}:{port}\"], endpoint = \"http://{address}:{port}\" }");
-    let around = Surroundings {
+    let around = LaunchContext {
         runner: &RunnerId::new("r1").unwrap(),
         address: "2001:db8::7",
         bind: IpAddr::V6(Ipv6Addr::UNSPECIFIED),

@@ -1,6 +1,6 @@
 //! An agent's hands, for tests: starts real programs through the real path, from a runtime's template to a process.
 //!
-//! The trampoline is this very test program, entered through an ignored test ([`trampoline_door`]).
+//! The trampoline is this very test program, entered through an ignored test ([`trampoline_program`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -16,14 +16,14 @@ use berth_runner::process::{
     Depth, LogDir, LogLimits, MarkTrust, Process, ProcessId, ProcessTable, SlotLog, SlotMark, SlotSecret, SpawnOptions,
     Spawner, StartedAs, Tree, trampoline,
 };
-use berth_runner::runtime::{Launch, Runtime, RuntimeConfig, StartRequest, Surroundings, UserId, render};
+use berth_runner::runtime::{Launch, LaunchContext, Runtime, RuntimeConfig, StartRequest, UserId, render};
 
 /// Long enough for a busy machine; nothing waits that long if it works.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
-#[ignore = "a door for the trampoline, opened by other tests"]
-fn trampoline_door() {
+#[ignore = "the trampoline, started by other tests"]
+fn trampoline_program() {
     let args: Vec<OsString> = std::env::args_os().skip_while(|arg| arg != "--").skip(1).collect();
     if !args.is_empty() {
         trampoline(args)
@@ -31,14 +31,14 @@ fn trampoline_door() {
 }
 
 /// What makes this program call the trampoline.
-pub(crate) fn door() -> Vec<OsString> {
+pub(crate) fn test() -> Vec<OsString> {
     let program = std::env::current_exe().unwrap().into_os_string();
-    let words = ["--exact", "support::trampoline_door", "--ignored", "--nocapture", "--test-threads=1", "--"];
+    let words = ["--exact", "support::trampoline_program", "--ignored", "--nocapture", "--test-threads=1", "--"];
     [program].into_iter().chain(words.map(Into::into)).collect()
 }
 
-pub(crate) fn through_the_door() -> SpawnOptions {
-    SpawnOptions { trampoline: Some(door()), ..SpawnOptions::default() }
+pub(crate) fn with_trampoline() -> SpawnOptions {
+    SpawnOptions { trampoline: Some(test()), ..SpawnOptions::default() }
 }
 
 pub(crate) struct Agent {
@@ -66,7 +66,7 @@ impl Agent {
 
     /// With a session for each slot.
     pub(crate) fn with_sessions() -> Self {
-        Self::new(through_the_door())
+        Self::new(with_trampoline())
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -117,7 +117,7 @@ impl Agent {
         let (slot, generation) = (new_slot(), Generation::new(1));
         let request = StartRequest { slot, generation, gpus: &[], spec: &spec, secret: Some(&secret) };
         let environment = std::env::vars_os().collect();
-        let around = Surroundings {
+        let around = LaunchContext {
             runner: &self.runner,
             address: "127.0.0.1",
             bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -129,9 +129,12 @@ impl Agent {
     }
 
     /// All that carry the mark of any slot of this test program.
-    pub(crate) fn marked(&self, mark: &SlotMark) -> Vec<ProcessId> {
+    pub(crate) fn find_marked_processes(&self, mark: &SlotMark) -> Vec<ProcessId> {
         let table = ProcessTable::read().unwrap();
-        berth_runner::process::marked(&table, &self.runner, &own_user()).unwrap().remove(mark).unwrap_or_default()
+        berth_runner::process::find_marked_processes(&table, &self.runner, &own_user())
+            .unwrap()
+            .remove(mark)
+            .unwrap_or_default()
     }
 }
 

@@ -9,7 +9,7 @@ use super::watcher::Reading;
 
 /// A GPU that was seen at least once.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownGpu {
     /// The GPU and its MIG instances, as they were last read.
     devices: Vec<GpuSeen>,
     trouble: Option<Trouble>,
@@ -24,7 +24,7 @@ struct Gone {
     was_silent: bool,
 }
 
-impl Known {
+impl KnownGpu {
     /// Takes in the errors that the driver reported.
     pub(super) fn hear(&mut self, xids: &[u64]) {
         if let Some(why) = xids.iter().copied().find_map(gone) {

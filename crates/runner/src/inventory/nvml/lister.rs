@@ -7,7 +7,7 @@ use nvml_wrapper::{Device, Nvml};
 
 use crate::inventory::seen::{Closeness, GpuLink};
 
-use super::clerk::{Desk, Step};
+use super::worker::{Step, WorkerInbox};
 
 /// The most NVLinks of any GPU.
 const MOST_NVLINKS: u32 = 18;
@@ -30,22 +30,22 @@ impl Listing {
 }
 
 /// Lists GPUs on request until the requester is dropped. This is the body of the thread.
-pub(super) fn serve(nvml: &Nvml, desk: &Desk<(), Result<Listing, String>>) {
+pub(super) fn serve(nvml: &Nvml, inbox: &WorkerInbox<(), Result<Listing, String>>) {
     // Connections between GPUs do not change while the GPUs stay.
     let mut last = Listing::default();
-    desk.work(|()| {
-        let step = desk.step();
+    inbox.work(|()| {
+        let step = inbox.step();
         let mut listing = list(nvml, step).map_err(|error| format!("the driver does not list its GPUs: {error}"))?;
         listing.links =
             if listing.uuids == last.uuids { last.links.clone() } else { links(nvml, step, &listing.uuids) };
         last = listing.clone();
-        step.is("nothing");
+        step.set("nothing");
         Ok(listing)
     });
 }
 
 fn list(nvml: &Nvml, step: &Step) -> Result<Listing, NvmlError> {
-    step.is("listing GPUs");
+    step.set("listing GPUs");
     let mut listing = Listing { version: nvml.sys_driver_version()?, ..Listing::default() };
     for index in 0..nvml.device_count()? {
         let uuid = nvml.device_by_index(index).and_then(|device| device.uuid());
@@ -60,7 +60,7 @@ fn list(nvml: &Nvml, step: &Step) -> Result<Listing, NvmlError> {
 
 /// Returns all pairs of GPUs that the driver describes.
 fn links(nvml: &Nvml, step: &Step, uuids: &[DeviceUuid]) -> Vec<GpuLink> {
-    step.is("reading the topology");
+    step.set("reading the topology");
     let pairs = uuids.iter().enumerate().flat_map(|(at, one)| uuids.iter().skip(at + 1).map(move |other| (one, other)));
     pairs.filter_map(|(one, other)| link(nvml, one.min(other), one.max(other))).collect()
 }

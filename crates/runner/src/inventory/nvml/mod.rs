@@ -4,13 +4,13 @@
 //! one lists GPUs, and each GPU has one that reads it. A thread that missed its deadline is not waited for again until
 //! it answers.
 
-mod clerk;
 mod known;
 mod lister;
 mod memory;
 mod processes;
 mod trouble;
 mod watcher;
+mod worker;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,13 +23,13 @@ use nvml_wrapper::error::NvmlError;
 
 use super::Detail;
 use super::gpus::GpusSeen;
-use super::seen::DriverSeen;
+use super::seen::DriverStatus;
 use super::settings::InventorySettings;
 
-use clerk::{Answered, Clerk};
-use known::Known;
+use known::KnownGpu;
 use lister::Listing;
 use watcher::{Question, Reading};
+use worker::{DriverWorker, Reply};
 
 /// Names of the library if none is configured. Machines with a driver have the first, machines with development files
 /// both.
@@ -42,11 +42,11 @@ type Opening = Result<(Arc<Nvml>, OsString), String>;
 #[derive(Debug)]
 pub struct NvmlGpus {
     settings: InventorySettings,
-    opener: Option<Clerk<Option<Open>, Opening>>,
+    opener: Option<DriverWorker<Option<Open>, Opening>>,
     open: Option<Open>,
     /// The driver to close before it is opened again.
     closing: Option<Open>,
-    known: BTreeMap<DeviceUuid, Known>,
+    known: BTreeMap<DeviceUuid, KnownGpu>,
     listing: Listing,
     /// Why the driver cannot be used.
     absent: Option<String>,
@@ -57,8 +57,8 @@ pub struct NvmlGpus {
 struct Open {
     nvml: Arc<Nvml>,
     library: OsString,
-    lister: Clerk<(), Result<Listing, String>>,
-    watchers: BTreeMap<DeviceUuid, Clerk<Question, Reading>>,
+    lister: DriverWorker<(), Result<Listing, String>>,
+    watchers: BTreeMap<DeviceUuid, DriverWorker<Question, Reading>>,
     since: Instant,
 }
 
@@ -86,7 +86,7 @@ impl NvmlGpus {
             self.ask(&mut open, until, Question { now, detail });
             self.open = Some(open);
         }
-        self.note_the_missing();
+        self.note_missing_gpus();
         self.tell()
     }
 
@@ -100,11 +100,11 @@ impl NvmlGpus {
         open.watch(self.known.keys(), question);
         open.collect(until, question, &mut self.known);
         match open.list(until) {
-            Answered::Yes(Ok(listing)) => (self.listing, self.absent) = (listing, None),
-            Answered::Yes(Err(why)) => self.absent = Some(why),
-            Answered::Late(_) | Answered::NotYet => self.absent = Some(open.lister.excuse()),
-            Answered::Dead => self.absent = Some("listing the GPUs came to a bad end".to_owned()),
-            Answered::NotAsked => {}
+            Reply::Answer(Ok(listing)) => (self.listing, self.absent) = (listing, None),
+            Reply::Answer(Err(why)) => self.absent = Some(why),
+            Reply::Late(_) | Reply::Pending => self.absent = Some(open.lister.describe_delay()),
+            Reply::Ended => self.absent = Some("listing the GPUs came to a bad end".to_owned()),
+            Reply::Idle => {}
         }
         open.watch(self.listing.uuids.iter().filter(|uuid| !self.known.contains_key(*uuid)), question);
         open.collect(until, question, &mut self.known);
@@ -117,17 +117,17 @@ impl NvmlGpus {
         }
         if self.opener.is_none() {
             let library = self.settings.library.clone();
-            let work = move |desk: &clerk::Desk<Option<Open>, Opening>| {
-                desk.work(|old| {
-                    desk.step().is("closing the driver");
+            let work = move |inbox: &worker::WorkerInbox<Option<Open>, Opening>| {
+                inbox.work(|old| {
+                    inbox.step().is("closing the driver");
                     if let Some(old) = old {
                         old.close();
                     }
-                    desk.step().is("opening the driver");
+                    inbox.step().is("opening the driver");
                     load(library.as_ref().map(|path| path.as_os_str().to_owned()))
                 });
             };
-            self.opener = Clerk::start("nvml-open".to_owned(), work).ok();
+            self.opener = DriverWorker::start("nvml-open".to_owned(), work).ok();
         }
         let Some(opener) = &mut self.opener else {
             self.absent = Some("no thread could be started to open the driver".to_owned());
@@ -138,11 +138,11 @@ impl NvmlGpus {
         }
         let opened = match opener.answer(until) {
             // A driver that was opened late is open all the same.
-            Answered::Yes(opening) | Answered::Late(opening) => {
+            Reply::Answer(opening) | Reply::Late(opening) => {
                 opening.and_then(|(nvml, library)| Open::new(nvml, library))
             }
-            Answered::NotYet => Err(opener.excuse()),
-            Answered::NotAsked | Answered::Dead => {
+            Reply::Pending => Err(opener.describe_delay()),
+            Reply::Idle | Reply::Ended => {
                 self.opener = None;
                 Err("opening the driver came to a bad end".to_owned())
             }
@@ -157,14 +157,15 @@ impl NvmlGpus {
     /// The driver stays open while a thread hangs in it, because the driver counts its users.
     fn close_if_lost(&mut self) {
         let reopen = Duration::from_millis(self.settings.reopen.millis());
-        let lost = self.known.values().any(Known::is_lost) || self.absent.is_some() || !self.listing.notes.is_empty();
+        let lost =
+            self.known.values().any(KnownGpu::is_lost) || self.absent.is_some() || !self.listing.notes.is_empty();
         if let Some(open) = self.open.take_if(|open| lost && open.since.elapsed() >= reopen && !open.is_busy()) {
             self.closing = Some(open);
         }
     }
 
     /// Notes GPUs that can neither be read nor are listed any more. Without a driver this cannot be decided.
-    fn note_the_missing(&mut self) {
+    fn note_missing_gpus(&mut self) {
         for (uuid, known) in &mut self.known {
             match (&self.open, &self.absent) {
                 (None, Some(why)) => known.is_silent(why.clone()),
@@ -175,14 +176,14 @@ impl NvmlGpus {
     }
 
     fn tell(&self) -> GpusSeen {
-        let mut gpus: Vec<_> = self.known.values().flat_map(Known::seen).collect();
+        let mut gpus: Vec<_> = self.known.values().flat_map(KnownGpu::seen).collect();
         // Sorted by index, an instance after its GPU.
         gpus.sort_by_key(|gpu| (gpu.index, gpu.parent.clone(), gpu.uuid.clone()));
         let unread = self.known.iter().filter(|(_, known)| !known.was_read());
         let unread = unread.filter_map(|(uuid, known)| Some(format!("{uuid}: {}", known.why()?)));
         let driver = match &self.absent {
-            Some(why) => DriverSeen::Absent(why.clone()),
-            None => DriverSeen::Present { version: self.listing.version.clone() },
+            Some(why) => DriverStatus::Absent(why.clone()),
+            None => DriverStatus::Present { version: self.listing.version.clone() },
         };
         let notes = self.listing.notes.iter().cloned().chain(unread).collect();
         GpusSeen { gpus, links: self.listing.links.clone(), driver, notes }
@@ -192,15 +193,15 @@ impl NvmlGpus {
 impl Open {
     fn new(nvml: Arc<Nvml>, library: OsString) -> Result<Self, String> {
         let to_list = Arc::clone(&nvml);
-        let lister = Clerk::start("nvml-list".to_owned(), move |desk| lister::serve(&to_list, desk))
+        let lister = DriverWorker::start("nvml-list".to_owned(), move |inbox| lister::serve(&to_list, inbox))
             .map_err(|error| format!("no thread could be started to list GPUs: {error}"))?;
         Ok(Self { nvml, library, lister, watchers: BTreeMap::new(), since: Instant::now() })
     }
 
     /// Returns the list that was asked for. A list that comes late is asked for again.
-    fn list(&mut self, until: Instant) -> Answered<Result<Listing, String>> {
+    fn list(&mut self, until: Instant) -> Reply<Result<Listing, String>> {
         match self.lister.answer(until) {
-            Answered::Late(_) => {
+            Reply::Late(_) => {
                 self.lister.ask(());
                 self.lister.answer(until)
             }
@@ -213,9 +214,10 @@ impl Open {
         for uuid in uuids {
             if !self.watchers.contains_key(uuid) {
                 let (nvml, library, of) = (Arc::clone(&self.nvml), self.library.clone(), uuid.clone());
-                let work = move |desk: &clerk::Desk<Question, Reading>| watcher::watch(&nvml, &library, &of, desk);
-                let Ok(clerk) = Clerk::start(format!("nvml-{uuid}"), work) else { continue };
-                self.watchers.insert(uuid.clone(), clerk);
+                let work =
+                    move |inbox: &worker::WorkerInbox<Question, Reading>| watcher::watch(&nvml, &library, &of, inbox);
+                let Ok(worker) = DriverWorker::start(format!("nvml-{uuid}"), work) else { continue };
+                self.watchers.insert(uuid.clone(), worker);
             }
             if let Some(watcher) = self.watchers.get_mut(uuid) {
                 watcher.ask(question);
@@ -225,20 +227,20 @@ impl Open {
 
     /// Takes in readings until the deadline. A watcher that was stuck and came back is asked again; of its late reading
     /// only the errors are kept, since the driver reports each of them once.
-    fn collect(&mut self, until: Instant, question: Question, known: &mut BTreeMap<DeviceUuid, Known>) {
+    fn collect(&mut self, until: Instant, question: Question, known: &mut BTreeMap<DeviceUuid, KnownGpu>) {
         self.watchers.retain(|uuid, watcher| {
             let known = known.entry(uuid.clone()).or_default();
             let mut answered = watcher.answer(until);
-            if let Answered::Late(reading) = &answered {
+            if let Reply::Late(reading) = &answered {
                 known.hear(&reading.xids);
                 watcher.ask(question);
                 answered = watcher.answer(until);
             }
             match answered {
-                Answered::Yes(reading) => known.take(reading),
-                Answered::Late(_) | Answered::NotYet => known.is_silent(watcher.excuse()),
-                Answered::NotAsked => {}
-                Answered::Dead => {
+                Reply::Answer(reading) => known.take(reading),
+                Reply::Late(_) | Reply::Pending => known.is_silent(watcher.describe_delay()),
+                Reply::Idle => {}
+                Reply::Ended => {
                     known.is_silent("reading it came to a bad end".to_owned());
                     return false;
                 }
@@ -248,13 +250,13 @@ impl Open {
     }
 
     fn is_busy(&self) -> bool {
-        self.lister.is_busy() || self.watchers.values().any(Clerk::is_busy)
+        self.lister.is_busy() || self.watchers.values().any(DriverWorker::is_busy)
     }
 
     /// Ends all threads, so that the driver is closed.
     fn close(self) {
         self.lister.end();
-        self.watchers.into_values().for_each(Clerk::end);
+        self.watchers.into_values().for_each(DriverWorker::end);
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) fn read(device: &Device<'_>) -> Result<ProcessesSeen, Trouble> {
         lists => lists,
     };
     // A driver may lack the lists of rendering and of MPS processes, but not the list of computing ones.
-    let lists = [compute, or_nobody(graphics), or_nobody(device.mps_running_compute_processes())];
+    let lists = [compute, or_empty(graphics), or_empty(device.mps_running_compute_processes())];
     let mut by_pid: BTreeMap<u32, Option<Bytes>> = BTreeMap::new();
     for list in lists {
         let Some(list) = optional(list, "listing processes")? else { return Ok(ProcessesSeen::Unknown) };
@@ -38,7 +38,7 @@ pub(super) fn read(device: &Device<'_>) -> Result<ProcessesSeen, Trouble> {
     Ok(ProcessesSeen::Listed(by_pid.into_iter().map(|(pid, used)| ProcessSeen { pid, used }).collect()))
 }
 
-fn or_nobody(list: Result<Vec<ProcessInfo>, NvmlError>) -> Result<Vec<ProcessInfo>, NvmlError> {
+fn or_empty(list: Result<Vec<ProcessInfo>, NvmlError>) -> Result<Vec<ProcessInfo>, NvmlError> {
     match list {
         Err(NvmlError::NotSupported) => Ok(Vec::new()),
         Err(error) if is_too_new(&error) => Ok(Vec::new()),

@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 /// The replacement for a secret.
 const REDACTED: &[u8] = berth_domain::REDACTED.as_bytes();
 /// Shorter values are not redacted: they are part of ordinary words.
-const LEAST: usize = 8;
+const SHORTEST_VALUE: usize = 8;
 /// A part of a secret that is shorter than this reveals little, and would be found by chance.
-const LEAST_PART: usize = 4;
+const SHORTEST_PART: usize = 4;
 
 /// The values that must not be shown, the longest first.
 #[derive(Clone, Default)]
@@ -29,7 +29,7 @@ impl Redactor {
     /// Returns a redactor of these values. Values shorter than 8 bytes are not redacted.
     #[must_use]
     pub fn new(values: impl IntoIterator<Item = Vec<u8>>) -> Self {
-        let values: BTreeSet<Vec<u8>> = values.into_iter().filter(|value| value.len() >= LEAST).collect();
+        let values: BTreeSet<Vec<u8>> = values.into_iter().filter(|value| value.len() >= SHORTEST_VALUE).collect();
         let mut values: Vec<Vec<u8>> = values.into_iter().collect();
         values.sort_by_key(|value| std::cmp::Reverse(value.len()));
         Self { values }
@@ -58,7 +58,7 @@ impl Redactor {
     /// Returns how much of the end of a value is at the beginning of these bytes.
     fn end_of_value(&self, bytes: &[u8]) -> usize {
         let ends =
-            |value: &Vec<u8>| (LEAST_PART..value.len()).rev().find(|n| bytes.starts_with(&value[value.len() - n..]));
+            |value: &Vec<u8>| (SHORTEST_PART..value.len()).rev().find(|n| bytes.starts_with(&value[value.len() - n..]));
         self.values.iter().filter_map(ends).max().unwrap_or(0)
     }
 
@@ -112,7 +112,7 @@ impl RedactedPieces {
     pub fn finish(&mut self) -> Vec<u8> {
         self.is_begin = true;
         let held = std::mem::take(&mut self.held);
-        if held.len() < LEAST_PART { held } else { REDACTED.to_vec() }
+        if held.len() < SHORTEST_PART { held } else { REDACTED.to_vec() }
     }
 }
 

@@ -80,7 +80,7 @@ impl SlotLog {
         &self.shared.path
     }
 
-    /// Returns the path of the exit file, where a keeper notes how the program ended.
+    /// Returns the path of the exit file, where a supervisor notes how the program ended.
     #[must_use]
     pub fn exit_file(&self) -> PathBuf {
         self.shared.path.with_extension("exit")

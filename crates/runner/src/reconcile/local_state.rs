@@ -8,7 +8,7 @@ use super::Action;
 /// Where a slot is. Each is on the disk before it is acted upon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Life {
+pub enum LocalState {
     /// About to be started. Found in a round, it is of an agent that died before it could note the process.
     Planned,
     /// Its process was started.
@@ -55,7 +55,7 @@ fn was_ready() -> bool {
     true
 }
 
-impl Life {
+impl LocalState {
     /// Returns the state of a slot once `action` is on record. Actions that do not move a slot leave it as it is.
     ///
     /// This is the only transition function: the agent and a simulator both apply it, so that what is decided and what
@@ -63,10 +63,10 @@ impl Life {
     #[must_use]
     pub fn after(self, action: &Action, now: Timestamp) -> Self {
         match (action, self) {
-            (Action::Found(..), _) => Self::Started { at: now, ready: false },
+            (Action::NoteProcess(..), _) => Self::Started { at: now, ready: false },
             (Action::Ready(_), Self::Started { at, .. }) => Self::Started { at, ready: true },
-            (Action::Term(_, why), life) => life.asked_to_end(now, *why),
-            (Action::Kill(_), life) => life.ended_by_force(),
+            (Action::Term(_, why), state) => state.asked_to_end(now, *why),
+            (Action::Kill(_), state) => state.ended_by_force(),
             (Action::TreeGone(_, why), _) => Self::TreeGone { since: now, why: *why },
             (Action::Gone(_, evidence), Self::TreeGone { why, .. } | Self::Ending { why, .. }) => {
                 Self::Gone { why, evidence: *evidence }
@@ -79,14 +79,14 @@ impl Life {
                 Action::Ready(_)
                 | Action::Start(_)
                 | Action::Refuse(_)
-                | Action::LookFor(_)
+                | Action::Search(_)
                 | Action::Adopt(_)
-                | Action::NoTrace(_)
-                | Action::CannotTell(..)
-                | Action::Learn(_)
+                | Action::RecordAbsence(_)
+                | Action::NoteDoubt(..)
+                | Action::CompleteRecord(_)
                 | Action::Forget(_),
-                life,
-            ) => life,
+                state,
+            ) => state,
         }
     }
 

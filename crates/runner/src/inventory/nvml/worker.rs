@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// One side: who asks. Dropping it ends the thread, once it comes back.
-pub(super) struct Clerk<Q, A> {
+pub(super) struct DriverWorker<Q, A> {
     questions: Sender<Q>,
     answers: Receiver<A>,
     step: Step,
@@ -18,7 +18,7 @@ pub(super) struct Clerk<Q, A> {
 }
 
 /// The other side: who answers.
-pub(super) struct Desk<Q, A> {
+pub(super) struct WorkerInbox<Q, A> {
     questions: Receiver<Q>,
     answers: Sender<A>,
     step: Step,
@@ -30,27 +30,27 @@ pub(super) struct Step(Arc<Mutex<&'static str>>);
 
 /// What came of a question.
 #[derive(Debug)]
-pub(super) enum Answered<A> {
+pub(super) enum Reply<A> {
     /// An answer.
-    Yes(A),
+    Answer(A),
     /// An answer to a question that was given up on. What is in it may have been read long before the thread was stuck.
     Late(A),
     /// None yet: the thread is still at it.
-    NotYet,
+    Pending,
     /// Nothing was asked.
-    NotAsked,
+    Idle,
     /// The thread is no more.
-    Dead,
+    Ended,
 }
 
-impl<Q: Send + 'static, A: Send + 'static> Clerk<Q, A> {
+impl<Q: Send + 'static, A: Send + 'static> DriverWorker<Q, A> {
     /// Starts a thread that works off its desk.
-    pub(super) fn start(name: String, work: impl FnOnce(&Desk<Q, A>) + Send + 'static) -> io::Result<Self> {
+    pub(super) fn start(name: String, work: impl FnOnce(&WorkerInbox<Q, A>) + Send + 'static) -> io::Result<Self> {
         let (questions, to_answer) = mpsc::channel();
         let (answered, answers) = mpsc::channel();
         let step = Step(Arc::new(Mutex::new("starting")));
-        let desk = Desk { questions: to_answer, answers: answered, step: step.clone() };
-        let thread = thread::Builder::new().name(name).spawn(move || work(&desk))?;
+        let inbox = WorkerInbox { questions: to_answer, answers: answered, step: step.clone() };
+        let thread = thread::Builder::new().name(name).spawn(move || work(&inbox))?;
         Ok(Self { questions, answers, step, asked: None, overdue: false, thread })
     }
 
@@ -65,23 +65,23 @@ impl<Q: Send + 'static, A: Send + 'static> Clerk<Q, A> {
 
     /// Takes the answer, and waits for it until then. A thread that was waited for in vain once is not waited for
     /// again: one that hangs must not cost every look its whole deadline.
-    pub(super) fn answer(&mut self, until: Instant) -> Answered<A> {
+    pub(super) fn answer(&mut self, until: Instant) -> Reply<A> {
         if self.asked.is_none() {
-            return Answered::NotAsked;
+            return Reply::Idle;
         }
         let wait = if self.overdue { Duration::ZERO } else { until.saturating_duration_since(Instant::now()) };
         match self.answers.recv_timeout(wait) {
             Ok(answer) => {
                 self.asked = None;
-                if std::mem::take(&mut self.overdue) { Answered::Late(answer) } else { Answered::Yes(answer) }
+                if std::mem::take(&mut self.overdue) { Reply::Late(answer) } else { Reply::Answer(answer) }
             }
             Err(RecvTimeoutError::Timeout) => {
                 self.overdue = true;
-                Answered::NotYet
+                Reply::Pending
             }
             Err(RecvTimeoutError::Disconnected) => {
                 self.asked = None;
-                Answered::Dead
+                Reply::Ended
             }
         }
     }
@@ -92,7 +92,7 @@ impl<Q: Send + 'static, A: Send + 'static> Clerk<Q, A> {
     }
 
     /// What it is at and for how long, in words.
-    pub(super) fn excuse(&self) -> String {
+    pub(super) fn describe_delay(&self) -> String {
         let since = self.asked.map(|asked| asked.elapsed()).unwrap_or_default();
         let step = *self.step.0.lock().unwrap_or_else(PoisonError::into_inner);
         format!("the driver has not answered for {}.{} s ({step})", since.as_secs(), since.subsec_millis() / 100)
@@ -105,7 +105,7 @@ impl<Q: Send + 'static, A: Send + 'static> Clerk<Q, A> {
     }
 }
 
-impl<Q, A> Desk<Q, A> {
+impl<Q, A> WorkerInbox<Q, A> {
     /// Answers questions until nobody asks any more.
     pub(super) fn work(&self, mut answer: impl FnMut(Q) -> A) {
         while let Ok(question) = self.questions.recv() {
@@ -123,12 +123,12 @@ impl<Q, A> Desk<Q, A> {
 
 impl Step {
     /// Notes it.
-    pub(super) fn is(&self, doing: &'static str) {
+    pub(super) fn set(&self, doing: &'static str) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = doing;
     }
 }
 
-impl<Q, A> fmt::Debug for Clerk<Q, A> {
+impl<Q, A> fmt::Debug for DriverWorker<Q, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Clerk").field("asked", &self.asked).field("overdue", &self.overdue).finish_non_exhaustive()
     }

@@ -4,13 +4,13 @@
 use std::ffi::OsString;
 
 use berth_client::Client;
-use berth_runner::agent::{Agent, AgentConfig, Parts};
+use berth_runner::agent::{Agent, AgentConfig, AgentParts};
 use berth_runner::process::{SpawnOptions, trampoline};
 use tokio::sync::watch;
 
-fn words(door: &str) -> Vec<OsString> {
+fn words(test: &str) -> Vec<OsString> {
     let program = std::env::current_exe().unwrap().into_os_string();
-    let words = ["--exact", door, "--ignored", "--nocapture", "--test-threads=1", "--"];
+    let words = ["--exact", test, "--ignored", "--nocapture", "--test-threads=1", "--"];
     [program].into_iter().chain(words.map(Into::into)).collect()
 }
 
@@ -20,12 +20,12 @@ fn arguments() -> Vec<OsString> {
 
 /// What starts an agent; its configuration file follows.
 pub(crate) fn agent() -> Vec<OsString> {
-    words("doors::agent_door")
+    words("programs::agent_program")
 }
 
 #[test]
-#[ignore = "a door for the trampoline, opened by other tests"]
-fn trampoline_door() {
+#[ignore = "the trampoline, started by other tests"]
+fn trampoline_program() {
     let args = arguments();
     if !args.is_empty() {
         trampoline(args)
@@ -33,8 +33,8 @@ fn trampoline_door() {
 }
 
 #[test]
-#[ignore = "a door for agents, opened by other tests"]
-fn agent_door() {
+#[ignore = "an agent, started by other tests"]
+fn agent_program() {
     let args = arguments();
     let [file] = args.as_slice() else { return };
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
@@ -42,12 +42,12 @@ fn agent_door() {
     let (settings, runtimes) = config.check().unwrap();
     let client = Client::builder(&config.agent.server).apart().build().unwrap();
     let spawning = SpawnOptions {
-        trampoline: Some(words("doors::trampoline_door")),
+        trampoline: Some(words("programs::trampoline_program")),
         on_agent_exit: config.agent.on_agent_exit,
         cgroups: None,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (_stop, stopped) = watch::channel(false);
-    let ended = runtime.block_on(Agent::run(Parts { settings, runtimes, client, spawning }, stopped));
+    let ended = runtime.block_on(Agent::run(AgentParts { settings, runtimes, client, spawning }, stopped));
     panic!("the agent ended: {ended:?}");
 }
