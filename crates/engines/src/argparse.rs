@@ -6,7 +6,7 @@
 
 use crate::Engine;
 use crate::read::{Misread, Spelled, is_option};
-use crate::table::{self, Known, Takes};
+use crate::table::{self, OptionSpec, Takes};
 
 const OPTIMIZATION: &str = "--optimization-level";
 
@@ -44,7 +44,7 @@ fn ambiguous(word: &str, first: &str, second: &str) -> Misread {
 }
 
 /// Returns all names that begin with `key`.
-fn candidates(key: &str) -> Vec<(String, Known)> {
+fn candidates(key: &str) -> Vec<(String, OptionSpec)> {
     let is_meant = |name: &str| name.starts_with(key) && (!key.starts_with("--") || key.len() > 2);
     let mut found = Vec::new();
     for known in table::options(Engine::Vllm) {
@@ -59,7 +59,7 @@ fn candidates(key: &str) -> Vec<(String, Known)> {
 }
 
 /// Splits `-q8` into an option of one letter and its value.
-fn letter_with_value(word: &str) -> Option<(String, Known, &str)> {
+fn letter_with_value(word: &str) -> Option<(String, OptionSpec, &str)> {
     let letter = word.get(..2).filter(|letter| *letter != "--")?;
     let value = word.get(2..).filter(|value| !value.is_empty())?;
     Some((letter.to_owned(), table::named(Engine::Vllm, letter)?, value))

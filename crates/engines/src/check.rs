@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::read::{Misread, Said, is_option};
+use crate::read::{Misread, ParsedOption, is_option};
 use crate::{Allow, Engine, Meaning};
 
 /// The kind of object that arguments come from.
@@ -73,8 +73,8 @@ pub fn check<S: AsRef<str>>(
         (None, ArgumentSource::Model) => Ok(()),
         (None, ArgumentSource::Job) => check_listed(args, allow),
         (Some(engine), _) => {
-            let said = engine.read(args).map_err(misread)?;
-            said.iter().try_for_each(|said| check_one(engine, source, said, allow))
+            let option = engine.read(args).map_err(misread)?;
+            option.iter().try_for_each(|option| check_one(engine, source, option, allow))
         }
     }
 }
@@ -98,28 +98,33 @@ fn misread(misread: Misread) -> Forbidden {
     Forbidden { argument, why: Why::Misread(misread) }
 }
 
-fn check_claim(said: &Said<'_>) -> Result<(), Forbidden> {
-    match said.means().filter(|meaning| meaning.changes_claim()) {
-        Some(meaning) => Err(Forbidden { argument: said.word.to_owned(), why: Why::ChangesClaim(meaning) }),
+fn check_claim(option: &ParsedOption<'_>) -> Result<(), Forbidden> {
+    match option.means().filter(|meaning| meaning.changes_claim()) {
+        Some(meaning) => Err(Forbidden { argument: option.word.to_owned(), why: Why::ChangesClaim(meaning) }),
         None => Ok(()),
     }
 }
 
-fn check_one(engine: Engine, source: ArgumentSource, said: &Said<'_>, allow: &Allow) -> Result<(), Forbidden> {
+fn check_one(
+    engine: Engine,
+    source: ArgumentSource,
+    option: &ParsedOption<'_>,
+    allow: &Allow,
+) -> Result<(), Forbidden> {
     if source == ArgumentSource::Job {
-        check_claim(said)?;
+        check_claim(option)?;
     }
-    let is_allowed = match &said.known {
+    let is_allowed = match &option.known {
         Some(known) => allow.entries().any(|entry| known.has_name(entry)),
-        None => allow.has(&said.name),
+        None => allow.has(&option.name),
     };
-    let why = match said.means() {
+    let why = match option.means() {
         Some(Meaning::Harmless | Meaning::Model | Meaning::Memory) => return Ok(()),
         _ if is_allowed => return Ok(()),
         Some(meaning) => Why::NotAllowed(meaning),
         None => Why::Unknown(engine),
     };
-    Err(Forbidden { argument: said.word.to_owned(), why })
+    Err(Forbidden { argument: option.word.to_owned(), why })
 }
 
 /// Checks a job without a table: each of its options must be listed. The word behind a listed option is its value,

@@ -1,7 +1,7 @@
 //! The engines that Berth has tables for.
 
-use crate::read::{self, Misread, Said};
-use crate::table::{self, Known};
+use crate::read::{self, Misread, ParsedOption};
+use crate::table::{self, OptionSpec};
 
 /// A program with a table of its options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,7 +35,7 @@ impl Engine {
     }
 
     /// Returns all options of the engine's table.
-    pub fn options(self) -> impl Iterator<Item = Known> {
+    pub fn options(self) -> impl Iterator<Item = OptionSpec> {
         table::options(self)
     }
 
@@ -43,13 +43,13 @@ impl Engine {
     ///
     /// An option that is not in the table is read too, with the word behind it as its value unless that word looks like
     /// another option. This function does not decide whether an option may be passed.
-    pub fn read<S: AsRef<str>>(self, args: &[S]) -> Result<Vec<Said<'_>>, Misread> {
+    pub fn read<S: AsRef<str>>(self, args: &[S]) -> Result<Vec<ParsedOption<'_>>, Misread> {
         read::read(self, args)
     }
 
     /// Reads those arguments that the table has, in any spelling that programs of this kind use, and skips the rest. It
     /// is for a custom command that takes this engine's options.
-    pub fn recognise<S: AsRef<str>>(self, args: &[S]) -> Vec<Said<'_>> {
+    pub fn recognise<S: AsRef<str>>(self, args: &[S]) -> Vec<ParsedOption<'_>> {
         read::recognise(self, args)
     }
 }

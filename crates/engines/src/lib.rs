@@ -29,5 +29,5 @@ pub use allow::{ALLOW_ALL, Allow, AllowError};
 pub use check::{ArgumentSource, Forbidden, Why, check, check_job_memory};
 pub use engine::Engine;
 pub use needs::{Unfit, check_model, has_model};
-pub use read::{Misread, Said};
-pub use table::{Known, Meaning, Takes};
+pub use read::{Misread, ParsedOption};
+pub use table::{Meaning, OptionSpec, Takes};

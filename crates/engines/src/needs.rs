@@ -1,6 +1,6 @@
 //! Conditions that a model entry must meet for its engine to start at all.
 
-use crate::{Engine, Said};
+use crate::{Engine, ParsedOption};
 
 /// Why an engine could not start a model, or would start another one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,11 +49,11 @@ const SWITCH: [(&str, bool); 4] = [("1", true), ("true", true), ("0", false), ("
 ///
 /// Arguments that cannot be read are skipped here, because [`crate::check`] refuses them.
 pub fn check_model<S: AsRef<str>>(engine: Engine, args: &[S], most_gpus: u16) -> Result<(), Unfit> {
-    let said = engine.read(args).unwrap_or_else(|_| engine.recognise(args));
+    let option = engine.read(args).unwrap_or_else(|_| engine.recognise(args));
     match engine {
-        Engine::LlamaServer => check_llama(&said, most_gpus),
+        Engine::LlamaServer => check_llama(&option, most_gpus),
         Engine::Vllm => Ok(()),
-        Engine::Ollama => check_ollama(&said),
+        Engine::Ollama => check_ollama(&option),
     }
 }
 
@@ -64,27 +64,28 @@ pub fn has_model<S: AsRef<str>>(engine: Engine, args: &[S]) -> bool {
 }
 
 /// Returns whether an option names a model: its file, or a preset that downloads one.
-fn names_model(said: &Said<'_>) -> bool {
+fn names_model(option: &ParsedOption<'_>) -> bool {
     const SOURCES: [&str; 4] = ["--model", "--model-url", "--hf-repo", "--docker-repo"];
-    let name = said.canonical();
+    let name = option.canonical();
     let is_preset = name.ends_with("-default") || name.starts_with("--fim-");
     SOURCES.contains(&name) || (is_preset && name != "--spec-default")
 }
 
-fn check_llama(said: &[Said<'_>], count: u16) -> Result<(), Unfit> {
-    if !said.iter().any(names_model) {
+fn check_llama(option: &[ParsedOption<'_>], count: u16) -> Result<(), Unfit> {
+    if !option.iter().any(names_model) {
         return Err(Unfit::NoModel);
     }
-    let split = said.iter().any(|said| said.canonical() == "--tensor-split");
+    let split = option.iter().any(|option| option.canonical() == "--tensor-split");
     let most = if split { LLAMA_SPLIT } else { LLAMA_GPUS };
     if count > most { Err(Unfit::TooManyGpus { count, most, split }) } else { Ok(()) }
 }
 
-fn check_ollama(said: &[Said<'_>]) -> Result<(), Unfit> {
-    let last = |option: &str| said.iter().rev().find(|said| said.canonical() == option).and_then(Said::value);
+fn check_ollama(option: &[ParsedOption<'_>]) -> Result<(), Unfit> {
+    let last =
+        |option: &str| option.iter().rev().find(|option| option.canonical() == option).and_then(ParsedOption::value);
     let wrong =
         |option, value: &str, takes| Unfit::Value { engine: Engine::Ollama, option, value: value.to_owned(), takes };
-    for context in said.iter().filter(|said| said.canonical() == "--num-ctx").filter_map(Said::value) {
+    for context in option.iter().filter(|option| option.canonical() == "--num-ctx").filter_map(ParsedOption::value) {
         if !context.parse::<u64>().is_ok_and(|tokens| tokens > 0) {
             return Err(wrong("--num-ctx", context, "a number of tokens above 0"));
         }

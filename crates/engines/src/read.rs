@@ -1,25 +1,25 @@
 //! Reading arguments as an engine reads them.
 
 use crate::argparse;
-use crate::table::{self, Known, Takes};
+use crate::table::{self, OptionSpec, Takes};
 use crate::{Engine, Meaning};
 
 /// One option with its values, as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said<'a> {
+pub struct ParsedOption<'a> {
     /// The argument that names the option.
     pub word: &'a str,
     /// The full name. A switch that is turned off has `--no-` in front.
     pub name: String,
     /// The row of the engine's table, if it has one.
-    pub known: Option<Known>,
+    pub known: Option<OptionSpec>,
     /// The values in order.
     pub values: Vec<&'a str>,
     /// Whether the option states a part of a JSON value, as `--speculative-config.model` does.
     pub is_part: bool,
 }
 
-impl Said<'_> {
+impl ParsedOption<'_> {
     /// Returns the option's name in the table, or the name as written where the table has none.
     #[must_use]
     pub fn canonical(&self) -> &str {
@@ -75,13 +75,13 @@ pub enum Misread {
 pub(crate) struct Spelled<'a> {
     pub(crate) name: String,
     pub(crate) joined: Option<&'a str>,
-    pub(crate) known: Option<Known>,
+    pub(crate) known: Option<OptionSpec>,
     pub(crate) is_part: bool,
 }
 
-pub(crate) fn read<S: AsRef<str>>(engine: Engine, args: &[S]) -> Result<Vec<Said<'_>>, Misread> {
+pub(crate) fn read<S: AsRef<str>>(engine: Engine, args: &[S]) -> Result<Vec<ParsedOption<'_>>, Misread> {
     let words: Vec<&str> = args.iter().map(AsRef::as_ref).collect();
-    let mut said = Vec::new();
+    let mut option = Vec::new();
     let mut at = 0;
     while let Some(&word) = words.get(at) {
         at += 1;
@@ -98,9 +98,9 @@ pub(crate) fn read<S: AsRef<str>>(engine: Engine, args: &[S]) -> Result<Vec<Said
         if spelled.joined.is_none() {
             at += values.len();
         }
-        said.push(Said { word, name: spelled.name, known: spelled.known, values, is_part: spelled.is_part });
+        option.push(ParsedOption { word, name: spelled.name, known: spelled.known, values, is_part: spelled.is_part });
     }
-    Ok(said)
+    Ok(option)
 }
 
 /// Reads a word for llama-server, which accepts exact names, underscores for hyphens in long ones, and no
@@ -169,8 +169,8 @@ pub(crate) fn is_option(word: &str) -> bool {
 }
 
 /// Returns the options among these arguments that the table has, in any spelling.
-pub(crate) fn recognise<S: AsRef<str>>(engine: Engine, args: &[S]) -> Vec<Said<'_>> {
-    let mut said = Vec::new();
+pub(crate) fn recognise<S: AsRef<str>>(engine: Engine, args: &[S]) -> Vec<ParsedOption<'_>> {
+    let mut option = Vec::new();
     let mut words = args.iter().map(AsRef::as_ref).peekable();
     while let Some(word) = words.next() {
         let (spelled, joined) = split(word);
@@ -182,7 +182,7 @@ pub(crate) fn recognise<S: AsRef<str>>(engine: Engine, args: &[S]) -> Vec<Said<'
         if joined.is_none() && takes_more {
             values.extend(words.next_if(|next| !is_option(next)));
         }
-        said.push(Said { word, name, known: Some(known), values, is_part });
+        option.push(ParsedOption { word, name, known: Some(known), values, is_part });
     }
-    said
+    option
 }

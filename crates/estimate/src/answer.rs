@@ -10,7 +10,7 @@ use berth_domain::estimate::{Asked, Estimate, Launch, Question, Refusal};
 use berth_domain::{Arg, FilePath};
 
 use crate::launch::{self, NotAgreed, Program};
-use crate::{Model, Reach};
+use crate::{Model, ReadScope};
 
 /// The reader of files: its name, its directories, and the setting that lists them.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ impl Reader {
             let place = Path::new(path.as_str());
             let is_below = self.directories.iter().any(|directory| place.starts_with(directory));
             // The disk is not asked about a path elsewhere.
-            if !is_below || !Reach::below(&self.directories).has(place) {
+            if !is_below || !ReadScope::below(&self.directories).has(place) {
                 return Err(refuse(of, self.outside(path)));
             }
         }
@@ -70,14 +70,14 @@ impl Reader {
     }
 
     fn open(&self, question: &Question) -> Result<Model, Refusal> {
-        let reach = Reach::below(&self.directories);
+        let scope = ReadScope::below(&self.directories);
         let path = |path: &FilePath| PathBuf::from(path.as_str());
-        let model = Model::open_within(&reach, &path(&question.file))
+        let model = Model::open_within(&scope, &path(&question.file))
             .map_err(|error| refuse(Asked::File, error.to_string()))?;
         match &question.projector {
             None => Ok(model),
             Some(projector) => model
-                .with_projector_within(&reach, &path(projector))
+                .with_projector_within(&scope, &path(projector))
                 .map_err(|error| refuse(Asked::Projector, error.to_string())),
         }
     }

@@ -11,7 +11,7 @@ use crate::inputs::InputError;
 pub enum EstimateError {
     /// The file does not state enough.
     #[error(transparent)]
-    Shape(#[from] ShapeError),
+    ModelShape(#[from] ShapeError),
     /// The request is not possible.
     #[error(transparent)]
     Input(#[from] InputError),

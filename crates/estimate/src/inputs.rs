@@ -3,7 +3,7 @@
 use berth_domain::GpuCount;
 pub use berth_domain::estimate::{CacheType, Inputs, Options, Profile, UnknownName};
 
-use crate::shape::Shape;
+use crate::shape::ModelShape;
 
 /// The defaults of a program.
 pub(crate) struct Defaults {
@@ -103,7 +103,7 @@ impl Defaults {
 }
 
 /// Refuses cache types that llama.cpp refuses for a model of this shape.
-pub(crate) fn check_cache_types(shape: &Shape, inputs: &Inputs) -> Result<(), InputError> {
+pub(crate) fn check_cache_types(shape: &ModelShape, inputs: &Inputs) -> Result<(), InputError> {
     let (keys, values) = (inputs.cache_type_k, inputs.cache_type_v);
     if shape.latent && keys != values {
         return Err(InputError::LatentTypes { keys, values });

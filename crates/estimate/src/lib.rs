@@ -21,7 +21,7 @@
 //! | [`hf`] | Hugging Face folders: `config.json`, safetensors |
 //! | `arch` | facts about architectures that files do not state |
 //! | `profile` | how much memory each program takes for a model; one file for each |
-//! | `reach` | which files may be read |
+//! | `read_scope` | which files may be read |
 //! | [`split`] | which GPU gets which layers |
 //! | [`launch`] | comparing how a program is started with what was estimated |
 //! | [`render`] | estimates for people |
@@ -38,7 +38,7 @@ pub mod launch;
 mod model;
 mod profile;
 mod projector;
-mod reach;
+mod read_scope;
 pub mod render;
 mod shape;
 pub mod split;
@@ -50,7 +50,7 @@ pub use inputs::{CacheType, InputError, Inputs, Options, Profile, UnknownName};
 pub use model::{Model, OpenError};
 pub use profile::vllm::{GRAPHS_BEYOND_SHARE, utilization};
 pub use projector::{NotAProjector, Projector};
-pub use reach::{OutOfReach, Reach};
-pub use shape::{Build, Experts, Layer, Shape, State};
+pub use read_scope::{OutsideScope, ReadScope};
+pub use shape::{Build, Experts, Layer, ModelShape, State};
 pub use split::LayerSpan;
 pub use weights::{Place, Weights};

@@ -11,7 +11,7 @@ use crate::hf::{FolderError, FolderModel};
 use crate::inputs::{CacheType, Defaults, InputError, Inputs, Options, Profile, check_cache_types};
 use crate::profile::{GgufFacts, conservative, llama_cpp, vllm};
 use crate::projector::{NotAProjector, Projector};
-use crate::reach::Reach;
+use crate::read_scope::ReadScope;
 
 /// A model whose headers were read.
 #[derive(Clone, Debug)]
@@ -47,28 +47,28 @@ pub enum OpenError {
 impl Model {
     /// Reads the headers of a GGUF file (and of its other parts), or of a folder.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
-        Self::open_within(&Reach::everything(), path)
+        Self::open_within(&ReadScope::everything(), path)
     }
 
-    /// Reads the headers of a model whose files may be read by `reach`.
-    pub fn open_within(reach: &Reach, path: &Path) -> Result<Self, OpenError> {
+    /// Reads the headers of a model whose files may be read by `scope`.
+    pub fn open_within(scope: &ReadScope, path: &Path) -> Result<Self, OpenError> {
         let unreadable = |problem: std::io::Error| GgufError::File { path: path.to_owned(), problem: problem.into() };
-        match reach.is_folder(path).map_err(unreadable)? {
-            true => Ok(Self::Folder(Box::new(FolderModel::open_within(reach, path)?))),
-            false => Ok(Self::Gguf { model: Box::new(GgufModel::open_within(reach, path)?), projector: None }),
+        match scope.is_folder(path).map_err(unreadable)? {
+            true => Ok(Self::Folder(Box::new(FolderModel::open_within(scope, path)?))),
+            false => Ok(Self::Gguf { model: Box::new(GgufModel::open_within(scope, path)?), projector: None }),
         }
     }
 
     /// Adds a projector to the model.
     pub fn with_projector(self, path: &Path) -> Result<Self, OpenError> {
-        self.with_projector_within(&Reach::everything(), path)
+        self.with_projector_within(&ReadScope::everything(), path)
     }
 
-    /// Adds a projector whose file may be read by `reach`.
-    pub fn with_projector_within(self, reach: &Reach, path: &Path) -> Result<Self, OpenError> {
+    /// Adds a projector whose file may be read by `scope`.
+    pub fn with_projector_within(self, scope: &ReadScope, path: &Path) -> Result<Self, OpenError> {
         match self {
             Self::Gguf { model, .. } => {
-                let projector = Projector::of(&GgufModel::open_within(reach, path)?)?;
+                let projector = Projector::of(&GgufModel::open_within(scope, path)?)?;
                 Ok(Self::Gguf { model, projector: Some(projector) })
             }
             Self::Folder(_) => Err(OpenError::ProjectorOfFolder),

@@ -14,14 +14,14 @@ use rustix::fs::OFlags;
 
 /// The files that may be read.
 #[derive(Clone, Debug, Default)]
-pub struct Reach {
+pub struct ReadScope {
     /// Resolved directories; `None`: all files.
     below: Option<Vec<PathBuf>>,
 }
 
 /// Why a file may not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OutOfReach {
+pub enum OutsideScope {
     /// The file is elsewhere, or does not exist. The message does not say which, because that would tell what exists
     /// elsewhere.
     #[error("there is no such file below the directories that may be read")]
@@ -31,7 +31,7 @@ pub enum OutOfReach {
     NoFile,
 }
 
-impl Reach {
+impl ReadScope {
     /// Allows all files that the system allows.
     #[must_use]
     pub const fn everything() -> Self {
@@ -52,7 +52,7 @@ impl Reach {
     /// Resolves the links of a path.
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         let real = std::fs::canonicalize(path).ok().filter(|real| self.covers(real));
-        real.ok_or_else(|| refused(OutOfReach::Outside))
+        real.ok_or_else(|| refused(OutsideScope::Outside))
     }
 
     /// Returns whether a path leads to something that may be read.
@@ -81,12 +81,12 @@ impl Reach {
         let opened = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
         match (self.covers(&opened), file.metadata()?.is_file()) {
             (true, true) => Ok(file),
-            (true, false) => Err(refused(OutOfReach::NoFile)),
-            (false, _) => Err(refused(OutOfReach::Outside)),
+            (true, false) => Err(refused(OutsideScope::NoFile)),
+            (false, _) => Err(refused(OutsideScope::Outside)),
         }
     }
 }
 
-fn refused(why: OutOfReach) -> io::Error {
+fn refused(why: OutsideScope) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why)
 }

@@ -15,7 +15,7 @@ pub(crate) const LONGEST: u64 = 1 << 32;
 
 /// The shape of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct ModelShape {
     /// The architecture, as the file states it.
     pub architecture: Box<str>,
     /// The width of the rows that pass from layer to layer.
@@ -96,7 +96,7 @@ pub struct State {
     pub width: u64,
 }
 
-impl Shape {
+impl ModelShape {
     /// Returns the widest row of values that any layer caches for a token.
     #[must_use]
     pub fn widest_value_row(&self) -> u64 {

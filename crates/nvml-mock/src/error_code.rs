@@ -6,7 +6,7 @@ use serde::Deserialize;
 /// An error code of NVML. Scripts name them in small letters, without `NVML_ERROR_` in front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Refusal {
+pub(crate) enum ErrorCode {
     Uninitialized,
     InvalidArgument,
     NotSupported,
@@ -28,7 +28,7 @@ pub(crate) enum Refusal {
     Unknown,
 }
 
-impl Refusal {
+impl ErrorCode {
     /// Returns the code of the C interface.
     pub(crate) const fn code(self) -> nvml::nvmlReturn_t {
         match self {
@@ -56,4 +56,4 @@ impl Refusal {
 }
 
 /// The result of a call.
-pub(crate) type Answer<T = ()> = Result<T, Refusal>;
+pub(crate) type NvmlResult<T = ()> = Result<T, ErrorCode>;

@@ -60,10 +60,10 @@
 //! `exclusive_process`.
 
 mod calls;
+mod error_code;
 mod events;
 mod library;
 mod out;
-mod refusal;
 mod script;
 mod scripted;
 mod source;

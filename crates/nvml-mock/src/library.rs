@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlReturn_enum_NVML_SUCCESS, nvmlReturn_t};
 
+use crate::error_code::{ErrorCode, NvmlResult};
 use crate::events::EventSets;
 use crate::out::{DeviceIn, device_handle};
-use crate::refusal::{Answer, Refusal};
-use crate::script::{Effect, Gpu, Hang, Instance, Script};
+use crate::script::{FaultEffect, Gpu, Hang, Instance, Script};
 use crate::source::Source;
 use crate::usage::{Deaths, Observer, Usage};
 
@@ -41,7 +41,7 @@ pub(crate) fn library() -> MutexGuard<'static, Library> {
 
 /// What a call is about.
 #[derive(Clone)]
-pub(crate) enum Whom {
+pub(crate) enum Target {
     Nobody,
     Handle(DeviceIn),
     Index(u32),
@@ -59,8 +59,8 @@ pub(crate) struct Device<'a> {
 
 impl<'a> Device<'a> {
     /// Returns the GPU, if this is one and not a MIG instance.
-    pub(crate) fn whole(self) -> Answer<&'a Gpu> {
-        if self.instance.is_some() { Err(Refusal::NotSupported) } else { Ok(self.gpu) }
+    pub(crate) fn whole(self) -> NvmlResult<&'a Gpu> {
+        if self.instance.is_some() { Err(ErrorCode::NotSupported) } else { Ok(self.gpu) }
     }
 
     pub(crate) fn uuid(self) -> &'a str {
@@ -69,9 +69,9 @@ impl<'a> Device<'a> {
 }
 
 /// Runs a call that is about no device.
-pub(crate) fn ask(function: &str, body: impl FnOnce(&mut Library, &Script) -> Answer) -> nvmlReturn_t {
+pub(crate) fn ask(function: &str, body: impl FnOnce(&mut Library, &Script) -> NvmlResult) -> nvmlReturn_t {
     guarded(|| {
-        let script = enter(function, &Whom::Nobody)?;
+        let script = enter(function, &Target::Nobody)?;
         body(&mut library(), &script)
     })
 }
@@ -79,50 +79,50 @@ pub(crate) fn ask(function: &str, body: impl FnOnce(&mut Library, &Script) -> An
 /// Runs a call about one device.
 pub(crate) fn ask_of(
     function: &str,
-    whom: &Whom,
-    body: impl FnOnce(&mut Library, Device<'_>) -> Answer,
+    target: &Target,
+    body: impl FnOnce(&mut Library, Device<'_>) -> NvmlResult,
 ) -> nvmlReturn_t {
     guarded(|| {
-        let script = enter(function, whom)?;
+        let script = enter(function, target)?;
         let mut library = library();
-        let uuid = library.uuid_of(&script, whom)?.ok_or(Refusal::InvalidArgument)?;
+        let uuid = library.uuid_of(&script, target)?.ok_or(ErrorCode::InvalidArgument)?;
         let device = Library::device(&script, &uuid)?;
         body(&mut library, device)
     })
 }
 
 /// Converts a result into NVML's code. A panic must not unwind into C.
-pub(crate) fn guarded(body: impl FnOnce() -> Answer) -> nvmlReturn_t {
+pub(crate) fn guarded(body: impl FnOnce() -> NvmlResult) -> nvmlReturn_t {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => nvmlReturn_enum_NVML_SUCCESS,
-        Ok(Err(refusal)) => refusal.code(),
-        Err(_) => Refusal::Unknown.code(),
+        Ok(Err(error_code)) => error_code.code(),
+        Err(_) => ErrorCode::Unknown.code(),
     }
 }
 
 /// Checks that the library was started, that the script can be read, and that no fault applies. A call that hangs does
 /// so here, with nothing locked.
-pub(crate) fn enter(function: &str, whom: &Whom) -> Answer<Arc<Script>> {
+pub(crate) fn enter(function: &str, target: &Target) -> NvmlResult<Arc<Script>> {
     loop {
         let Entry { script, reading, effect } = {
             let mut library = library();
             if library.starts == 0 {
-                return Err(Refusal::Uninitialized);
+                return Err(ErrorCode::Uninitialized);
             }
-            library.entry(function, whom)?
+            library.entry(function, target)?
         };
         match effect {
             None => return Ok(script),
-            Some(Effect::Error(refusal)) => return Err(refusal),
-            Some(Effect::Delay(delay)) => {
+            Some(FaultEffect::Error(error_code)) => return Err(error_code),
+            Some(FaultEffect::Delay(delay)) => {
                 thread::sleep(delay);
                 return Ok(script);
             }
-            Some(Effect::Hang(Hang::Forever)) => loop {
+            Some(FaultEffect::Hang(Hang::Forever)) => loop {
                 thread::park();
             },
             // The new script decides again, and may keep the call hanging.
-            Some(Effect::Hang(Hang::UntilChange)) => {
+            Some(FaultEffect::Hang(Hang::UntilChange)) => {
                 while library().reading()?.1 == reading {
                     thread::sleep(LOOK);
                 }
@@ -135,7 +135,7 @@ pub(crate) fn enter(function: &str, whom: &Whom) -> Answer<Arc<Script>> {
 struct Entry {
     script: Arc<Script>,
     reading: u64,
-    effect: Option<Effect>,
+    effect: Option<FaultEffect>,
 }
 
 /// Starts the library, or adds a start if it is started already.
@@ -148,7 +148,7 @@ pub(crate) fn start(function: &str) -> nvmlReturn_t {
             }
             library.starts += 1;
         }
-        enter(function, &Whom::Nobody).map(drop).inspect_err(|_| library().stop())
+        enter(function, &Target::Nobody).map(drop).inspect_err(|_| library().stop())
     })
 }
 
@@ -159,18 +159,18 @@ impl Library {
     }
 
     /// Returns the current script.
-    pub(crate) fn script(&mut self) -> Answer<Arc<Script>> {
+    pub(crate) fn script(&mut self) -> NvmlResult<Arc<Script>> {
         self.reading().map(|(script, _)| script)
     }
 
-    fn reading(&mut self) -> Answer<(Arc<Script>, u64)> {
-        self.source.as_mut().ok_or(Refusal::Uninitialized)?.current()
+    fn reading(&mut self) -> NvmlResult<(Arc<Script>, u64)> {
+        self.source.as_mut().ok_or(ErrorCode::Uninitialized)?.current()
     }
 
     /// Returns the script, and the fault that applies to this call.
-    fn entry(&mut self, function: &str, whom: &Whom) -> Answer<Entry> {
+    fn entry(&mut self, function: &str, target: &Target) -> NvmlResult<Entry> {
         let (script, reading) = self.reading()?;
-        let uuid = self.uuid_of(&script, whom).ok().flatten();
+        let uuid = self.uuid_of(&script, target).ok().flatten();
         let struck = script.faults.iter().enumerate().find(|(number, fault)| {
             let aimed = fault.gpu.as_deref().is_none_or(|gpu| {
                 uuid.as_deref().and_then(|uuid| script.find(uuid)).is_some_and(|(found, instance)| {
@@ -187,31 +187,31 @@ impl Library {
     }
 
     /// Returns the UUID that a call means.
-    fn uuid_of(&self, script: &Script, whom: &Whom) -> Answer<Option<Arc<str>>> {
-        let found = match whom {
-            Whom::Nobody => return Ok(None),
-            Whom::Handle(handle) => {
-                return self.handles.get(handle.number()?).cloned().map(Some).ok_or(Refusal::InvalidArgument);
+    fn uuid_of(&self, script: &Script, target: &Target) -> NvmlResult<Option<Arc<str>>> {
+        let found = match target {
+            Target::Nobody => return Ok(None),
+            Target::Handle(handle) => {
+                return self.handles.get(handle.number()?).cloned().map(Some).ok_or(ErrorCode::InvalidArgument);
             }
-            Whom::Index(index) => script.at(*index).ok_or(Refusal::InvalidArgument)?.uuid.as_str(),
-            Whom::Uuid(uuid) => script.find(uuid).map(|_| uuid.as_str()).ok_or(Refusal::NotFound)?,
-            Whom::Bus(bus) => {
+            Target::Index(index) => script.at(*index).ok_or(ErrorCode::InvalidArgument)?.uuid.as_str(),
+            Target::Uuid(uuid) => script.find(uuid).map(|_| uuid.as_str()).ok_or(ErrorCode::NotFound)?,
+            Target::Bus(bus) => {
                 let at = script.gpus.iter().find(|gpu| same_bus(gpu.pci_bus_id(), bus));
-                at.ok_or(Refusal::NotFound)?.uuid.as_str()
+                at.ok_or(ErrorCode::NotFound)?.uuid.as_str()
             }
         };
         Ok(Some(Arc::from(found)))
     }
 
     /// Returns the device with this UUID. A device that is no longer in the script counts as lost.
-    pub(crate) fn device<'a>(script: &'a Script, uuid: &str) -> Answer<Device<'a>> {
-        let (gpu, instance) = script.find(uuid).filter(|(gpu, _)| !gpu.lost).ok_or(Refusal::GpuIsLost)?;
+    pub(crate) fn device<'a>(script: &'a Script, uuid: &str) -> NvmlResult<Device<'a>> {
+        let (gpu, instance) = script.find(uuid).filter(|(gpu, _)| !gpu.lost).ok_or(ErrorCode::GpuIsLost)?;
         Ok(Device { script, gpu, instance })
     }
 
     /// Returns the device behind a second handle of a call.
-    pub(crate) fn other<'a>(&self, script: &'a Script, handle: DeviceIn) -> Answer<Device<'a>> {
-        let uuid = self.uuid_of(script, &Whom::Handle(handle))?.ok_or(Refusal::InvalidArgument)?;
+    pub(crate) fn other<'a>(&self, script: &'a Script, handle: DeviceIn) -> NvmlResult<Device<'a>> {
+        let uuid = self.uuid_of(script, &Target::Handle(handle))?.ok_or(ErrorCode::InvalidArgument)?;
         Self::device(script, &uuid)
     }
 

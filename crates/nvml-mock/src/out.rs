@@ -10,7 +10,7 @@ use std::ptr;
 
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventSet_t, nvmlMemory_v2_t};
 
-use crate::refusal::{Answer, Refusal};
+use crate::error_code::{ErrorCode, NvmlResult};
 
 /// A pointer to memory for one `T`, or for several in a row.
 #[repr(transparent)]
@@ -27,9 +27,9 @@ impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
     /// Writes one value.
-    pub(crate) fn put(self, value: T) -> Answer {
+    pub(crate) fn put(self, value: T) -> NvmlResult {
         if self.0.is_null() {
-            return Err(Refusal::InvalidArgument);
+            return Err(ErrorCode::InvalidArgument);
         }
         // SAFETY: not null, so by the contract of NVML it points to memory for a `T`.
         unsafe { self.0.write(value) };
@@ -38,20 +38,20 @@ impl<T> Out<T> {
 
     /// Writes a list as NVML does: `count` says how many fit and is set to how many there are. If they do not fit, the
     /// call returns `INSUFFICIENT_SIZE` and writes the count alone.
-    pub(crate) fn fill(self, count: Out<c_uint>, items: &[T]) -> Answer
+    pub(crate) fn fill(self, count: Out<c_uint>, items: &[T]) -> NvmlResult
     where
         T: Copy,
     {
         let room = usize::try_from(count.get()?).unwrap_or(usize::MAX);
         count.put(c_uint::try_from(items.len()).unwrap_or(c_uint::MAX))?;
         if items.len() > room {
-            return Err(Refusal::InsufficientSize);
+            return Err(ErrorCode::InsufficientSize);
         }
         if items.is_empty() {
             return Ok(());
         }
         if self.0.is_null() {
-            return Err(Refusal::InvalidArgument);
+            return Err(ErrorCode::InvalidArgument);
         }
         // SAFETY: not null, so by the contract of NVML there is memory for as many as `count` said, which is enough.
         unsafe { ptr::copy_nonoverlapping(items.as_ptr(), self.0, items.len()) };
@@ -59,12 +59,12 @@ impl<T> Out<T> {
     }
 
     /// Writes all values to an array whose length the caller passed beside the pointer.
-    pub(crate) fn put_all(self, values: &[T]) -> Answer
+    pub(crate) fn put_all(self, values: &[T]) -> NvmlResult
     where
         T: Copy,
     {
         if self.0.is_null() {
-            return Err(Refusal::InvalidArgument);
+            return Err(ErrorCode::InvalidArgument);
         }
         // SAFETY: not null, so by the contract of NVML there is memory for as many as the caller said.
         unsafe { ptr::copy_nonoverlapping(values.as_ptr(), self.0, values.len()) };
@@ -79,9 +79,9 @@ impl<T> Out<T> {
 
 impl Out<c_uint> {
     /// Reads the number that the caller wrote.
-    pub(crate) fn get(self) -> Answer<c_uint> {
+    pub(crate) fn get(self) -> NvmlResult<c_uint> {
         if self.0.is_null() {
-            return Err(Refusal::InvalidArgument);
+            return Err(ErrorCode::InvalidArgument);
         }
         // SAFETY: not null, so by the contract of NVML it points to a number; counts are set by the caller.
         Ok(unsafe { self.0.read() })
@@ -90,9 +90,9 @@ impl Out<c_uint> {
 
 impl Out<nvmlMemory_v2_t> {
     /// Reads the version that the caller wrote into the structure; the rest of it need not be set.
-    pub(crate) fn version(self) -> Answer<c_uint> {
+    pub(crate) fn version(self) -> NvmlResult<c_uint> {
         if self.0.is_null() {
-            return Err(Refusal::InvalidArgument);
+            return Err(ErrorCode::InvalidArgument);
         }
         // SAFETY: not null, so by the contract of NVML it points to the structure, whose version the caller set.
         Ok(unsafe { (&raw const (*self.0).version).read() })
@@ -106,13 +106,13 @@ pub(crate) struct TextOut(*mut c_char);
 
 impl TextOut {
     /// Writes a text and its closing zero, if both fit into `length` bytes.
-    pub(crate) fn put(self, length: c_uint, text: &str) -> Answer {
+    pub(crate) fn put(self, length: c_uint, text: &str) -> NvmlResult {
         if self.0.is_null() {
-            return Err(Refusal::InvalidArgument);
+            return Err(ErrorCode::InvalidArgument);
         }
         let room = usize::try_from(length).unwrap_or(usize::MAX);
         if text.len() >= room {
-            return Err(Refusal::InsufficientSize);
+            return Err(ErrorCode::InsufficientSize);
         }
         let bytes = self.0.cast::<u8>();
         // SAFETY: not null, so by the contract of NVML it points to `length` bytes; text and zero are no more than that.
@@ -131,13 +131,13 @@ pub(crate) struct TextIn(*const c_char);
 
 impl TextIn {
     /// Reads the text, if it is valid.
-    pub(crate) fn read(self) -> Answer<String> {
+    pub(crate) fn read(self) -> NvmlResult<String> {
         if self.0.is_null() {
-            return Err(Refusal::InvalidArgument);
+            return Err(ErrorCode::InvalidArgument);
         }
         // SAFETY: not null, so by the contract of NVML it points to a text that ends with a zero.
         let text = unsafe { CStr::from_ptr(self.0) };
-        text.to_str().map(str::to_owned).map_err(|_| Refusal::InvalidArgument)
+        text.to_str().map(str::to_owned).map_err(|_| ErrorCode::InvalidArgument)
     }
 }
 
@@ -157,14 +157,14 @@ const FIRST: usize = 0xBE47_0000;
 
 impl DeviceIn {
     /// Returns the number of the device, counted from 0.
-    pub(crate) fn number(self) -> Answer<usize> {
+    pub(crate) fn number(self) -> NvmlResult<usize> {
         number(self.0.addr())
     }
 }
 
 impl EventSetIn {
     /// Returns the number of the event set, counted from 0.
-    pub(crate) fn number(self) -> Answer<usize> {
+    pub(crate) fn number(self) -> NvmlResult<usize> {
         number(self.0.addr())
     }
 }
@@ -179,7 +179,7 @@ pub(crate) fn event_set_handle(number: usize) -> nvmlEventSet_t {
     ptr::without_provenance_mut(FIRST.saturating_add(number.saturating_mul(STEP)))
 }
 
-fn number(address: usize) -> Answer<usize> {
-    let offset = address.checked_sub(FIRST).ok_or(Refusal::InvalidArgument)?;
-    if offset.is_multiple_of(STEP) { Ok(offset / STEP) } else { Err(Refusal::InvalidArgument) }
+fn number(address: usize) -> NvmlResult<usize> {
+    let offset = address.checked_sub(FIRST).ok_or(ErrorCode::InvalidArgument)?;
+    if offset.is_multiple_of(STEP) { Ok(offset / STEP) } else { Err(ErrorCode::InvalidArgument) }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::refusal::{Answer, Refusal};
+use crate::error_code::{ErrorCode, NvmlResult};
 use crate::script::{Script, ScriptError};
 
 /// The variable that names the script.
@@ -45,22 +45,22 @@ struct Stamp {
 
 impl Source {
     /// Finds the script: the variable's value, else a file beside this library with its name and `.toml` or `.json`.
-    pub(crate) fn find() -> Answer<Self> {
+    pub(crate) fn find() -> NvmlResult<Self> {
         let path = env::var_os(SCRIPT_VARIABLE).map(PathBuf::from).or_else(beside_the_library);
-        let path = path.filter(|path| path.exists()).ok_or(Refusal::DriverNotLoaded)?;
+        let path = path.filter(|path| path.exists()).ok_or(ErrorCode::DriverNotLoaded)?;
         Ok(Self { path, read: None, readings: 0 })
     }
 
     /// Returns the current script and the number of this reading. A script that cannot be read is reported on standard
     /// error, and then each call fails: a test should not continue with a script that it did not mean.
-    pub(crate) fn current(&mut self) -> Answer<(Arc<Script>, u64)> {
-        let stamp = fs::metadata(&self.path).map(|found| Stamp::of(&found)).map_err(|_| Refusal::Unknown)?;
+    pub(crate) fn current(&mut self) -> NvmlResult<(Arc<Script>, u64)> {
+        let stamp = fs::metadata(&self.path).map(|found| Stamp::of(&found)).map_err(|_| ErrorCode::Unknown)?;
         let known = self.read.as_ref().is_some_and(|read| read.stamp == stamp && !read.was_young);
         if !known {
             self.take(stamp);
         }
         let script = self.read.as_ref().and_then(|read| read.script.clone());
-        script.map(|script| (script, self.readings)).ok_or(Refusal::Unknown)
+        script.map(|script| (script, self.readings)).ok_or(ErrorCode::Unknown)
     }
 
     /// Returns the directory where programs put their claims.

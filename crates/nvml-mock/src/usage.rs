@@ -31,7 +31,7 @@ pub(crate) struct Usage {
 pub(crate) struct Deaths(HashMap<u32, Instant>);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pulse {
+enum ProcessState {
     Alive,
     /// The process is dead, and its memory is not free yet.
     Lingering,
@@ -39,13 +39,13 @@ enum Pulse {
 }
 
 impl Deaths {
-    fn pulse(&mut self, pid: u32, delay: Duration) -> Pulse {
+    fn state_of(&mut self, pid: u32, delay: Duration) -> ProcessState {
         if is_alive(pid) {
             self.0.remove(&pid);
-            return Pulse::Alive;
+            return ProcessState::Alive;
         }
         let died = *self.0.entry(pid).or_insert_with(Instant::now);
-        if died.elapsed() < delay { Pulse::Lingering } else { Pulse::Gone }
+        if died.elapsed() < delay { ProcessState::Lingering } else { ProcessState::Gone }
     }
 }
 
@@ -114,12 +114,12 @@ impl Observer<'_> {
 
     /// Counts a process while it lives, and after that for as long as the script's delay lasts.
     fn count(&mut self, usage: &mut Usage, process: &Process, instance: Option<(u32, u32)>) {
-        let pulse = self.deaths.pulse(process.pid, Duration::from_millis(self.script.release_delay_ms));
-        if pulse == Pulse::Gone {
+        let state_of = self.deaths.state_of(process.pid, Duration::from_millis(self.script.release_delay_ms));
+        if state_of == ProcessState::Gone {
             return;
         }
         usage.used = usage.used.saturating_add(process.used.unwrap_or_default());
-        if pulse == Pulse::Alive || self.script.release_listed {
+        if state_of == ProcessState::Alive || self.script.release_listed {
             usage.list(process, instance);
         }
     }

@@ -46,7 +46,7 @@ pub trait Journal: Send {
     /// # Errors
     ///
     /// There is not enough space now. Nothing changed; asking again later may succeed.
-    fn reserve(&mut self, bytes: usize, spare: bool) -> Result<(), NoRoom>;
+    fn reserve(&mut self, bytes: usize, spare: bool) -> Result<(), NoSpace>;
 
     /// Appends a batch. When it returns `Ok`, all its records are durable; on an error, none is acknowledged.
     ///
@@ -60,7 +60,7 @@ pub trait Journal: Send {
 
 /// Why there is no space for a batch.
 #[derive(Debug, thiserror::Error)]
-pub enum NoRoom {
+pub enum NoSpace {
     /// The file system or a disk quota is full.
     #[error("the disk is full: no room for {bytes} more bytes; free some space and it goes on by itself")]
     DiskFull {
@@ -130,7 +130,7 @@ pub enum AppendError {
     },
     /// There was no space, and none was reserved. Nothing was written.
     #[error(transparent)]
-    NoRoom(#[from] NoRoom),
+    NoSpace(#[from] NoSpace),
     /// An earlier append failed. Open the journal anew to learn what is on the disk.
     #[error("the journal failed before and takes nothing more; restart the server")]
     Poisoned,
@@ -143,7 +143,7 @@ impl AppendError {
     /// Returns whether this journal cannot be used any more: the process should exit and recover from the disk.
     #[must_use]
     pub const fn is_fatal(&self) -> bool {
-        matches!(self, Self::Poisoned | Self::Io(_) | Self::Fenced { .. } | Self::NoRoom(NoRoom::Poisoned))
+        matches!(self, Self::Poisoned | Self::Io(_) | Self::Fenced { .. } | Self::NoSpace(NoSpace::Poisoned))
     }
 }
 

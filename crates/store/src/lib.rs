@@ -63,7 +63,7 @@ pub use compact::{CompactError, Compactor, Keep, Removed, SealedSegment};
 pub use disk::{Disk, DiskFile, RealDisk};
 pub use error::{Damage, FileError, Flaw, OpenError, ReadError};
 pub use header::FORMAT;
-pub use journal::{AppendError, Journal, NoRoom, Record, RecordRef};
+pub use journal::{AppendError, Journal, NoSpace, Record, RecordRef};
 pub use lock::{DirectoryLock, LockError};
 pub use log::{LogJournal, Opened, Options, Recovered, SeedError, TornTail, open, seed};
 pub use memory::MemoryJournal;

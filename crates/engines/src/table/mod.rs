@@ -94,7 +94,7 @@ pub(crate) struct Group {
 
 /// An option of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct OptionSpec {
     /// What the option does to the machine.
     pub means: Meaning,
     /// How many values follow it.
@@ -102,7 +102,7 @@ pub struct Known {
     row: &'static str,
 }
 
-impl Known {
+impl OptionSpec {
     /// Returns the canonical name: the first of the row.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -123,16 +123,18 @@ impl Known {
 }
 
 /// Returns all options of an engine.
-pub(crate) fn options(engine: Engine) -> impl Iterator<Item = Known> {
+pub(crate) fn options(engine: Engine) -> impl Iterator<Item = OptionSpec> {
     let groups: &[Group] = match engine {
         Engine::LlamaServer => llama_server::OPTIONS,
         Engine::Vllm => vllm::OPTIONS,
         Engine::Ollama => ollama::OPTIONS,
     };
-    groups.iter().flat_map(|group| group.rows.iter().map(|row| Known { means: group.means, takes: group.takes, row }))
+    groups
+        .iter()
+        .flat_map(|group| group.rows.iter().map(|row| OptionSpec { means: group.means, takes: group.takes, row }))
 }
 
 /// Returns the option of exactly this name.
-pub(crate) fn named(engine: Engine, name: &str) -> Option<Known> {
+pub(crate) fn named(engine: Engine, name: &str) -> Option<OptionSpec> {
     options(engine).find(|option| option.has_name(name))
 }

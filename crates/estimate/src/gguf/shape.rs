@@ -1,7 +1,7 @@
 //! The shape of a model in a GGUF file.
 
 use crate::arch::{self, Recurrence, Windows};
-use crate::shape::{Experts, LONGEST, Layer, MOST_HEADS, MOST_LAYERS, MOST_TOKENS, Shape, State, WIDEST};
+use crate::shape::{Experts, LONGEST, Layer, MOST_HEADS, MOST_LAYERS, MOST_TOKENS, ModelShape, State, WIDEST};
 
 use super::parts::GgufModel;
 use super::value::{Metadata, Value};
@@ -39,7 +39,7 @@ pub enum ShapeError {
 
 impl GgufModel {
     /// Returns what decides about the model's memory.
-    pub fn shape(&self) -> Result<Shape, ShapeError> {
+    pub fn shape(&self) -> Result<ModelShape, ShapeError> {
         let architecture = self.metadata().text("general.architecture");
         let architecture = architecture.ok_or_else(|| ShapeError::Missing("general.architecture".to_owned()))?;
         if architecture == "clip" {
@@ -56,7 +56,7 @@ impl GgufModel {
         self.builds(&mut layers);
         let latent = keys.optional("attention.key_length_mla", MOST_HEADS)?.is_some_and(|length| length > 0)
             && keys.optional("attention.value_length_mla", MOST_HEADS)?.is_some_and(|length| length > 0);
-        Ok(Shape {
+        Ok(ModelShape {
             architecture: architecture.into(),
             embedding,
             vocabulary: self.vocabulary(&keys)?,

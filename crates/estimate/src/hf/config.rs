@@ -3,14 +3,14 @@
 use serde::Deserialize;
 
 use crate::inputs::CacheType;
-use crate::shape::{Experts, LONGEST, Layer, MOST_HEADS, MOST_LAYERS, MOST_TOKENS, Shape, State, WIDEST};
+use crate::shape::{Experts, LONGEST, Layer, MOST_HEADS, MOST_LAYERS, MOST_TOKENS, ModelShape, State, WIDEST};
 
 use super::FolderError;
 
 /// The fields of a configuration that matter for memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    pub(crate) shape: Shape,
+    pub(crate) shape: ModelShape,
     pub(crate) dtype: CacheType,
     pub(crate) quantization: Option<String>,
 }
@@ -98,7 +98,7 @@ impl Config {
             Kind::Linear => Layer { caches: false, state: Some(state), ..layer.clone() },
         });
         Ok(Self {
-            shape: Shape {
+            shape: ModelShape {
                 architecture: raw.model_type.clone().unwrap_or_default().into(),
                 embedding,
                 vocabulary: required("vocab_size", raw.vocab_size, MOST_TOKENS)?,

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use berth_domain::GpuCount;
 
 use crate::inputs::CacheType;
-use crate::reach::Reach;
-use crate::shape::Shape;
+use crate::read_scope::ReadScope;
+use crate::shape::ModelShape;
 
 pub(crate) use config::Config;
 pub use tensors::FolderWeights;
@@ -98,16 +98,16 @@ impl FolderModel {
 
     /// Reads `config.json` and the headers of the weights.
     pub fn open(folder: &Path) -> Result<Self, FolderError> {
-        Self::open_within(&Reach::everything(), folder)
+        Self::open_within(&ReadScope::everything(), folder)
     }
 
-    /// Reads a folder whose files may be read by `reach`.
-    pub fn open_within(reach: &Reach, folder: &Path) -> Result<Self, FolderError> {
+    /// Reads a folder whose files may be read by `scope`.
+    pub fn open_within(scope: &ReadScope, folder: &Path) -> Result<Self, FolderError> {
         let path = folder.join("config.json");
-        let text = read_limited(reach, &path, Self::CONFIG_LIMIT)?;
+        let text = read_limited(scope, &path, Self::CONFIG_LIMIT)?;
         let raw = serde_json::from_slice(&text).map_err(|problem| FolderError::Json { path, problem })?;
         let config = Config::new(raw)?;
-        let weights = FolderWeights::read(reach, folder)?;
+        let weights = FolderWeights::read(scope, folder)?;
         let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
         Ok(Self { config, weights, name })
     }
@@ -120,7 +120,7 @@ impl FolderModel {
 
     /// Returns what decides about the model's memory.
     #[must_use]
-    pub const fn shape(&self) -> &Shape {
+    pub const fn shape(&self) -> &ModelShape {
         &self.config.shape
     }
 
@@ -164,10 +164,10 @@ impl FolderModel {
 }
 
 /// Reads the whole of a small file.
-fn read_limited(reach: &Reach, path: &Path, limit: u64) -> Result<Vec<u8>, FolderError> {
+fn read_limited(scope: &ReadScope, path: &Path, limit: u64) -> Result<Vec<u8>, FolderError> {
     let failed = |problem| FolderError::Io { path: path.to_owned(), problem };
     let mut text = Vec::new();
-    let file = reach.open(path).map_err(failed)?;
+    let file = scope.open(path).map_err(failed)?;
     file.take(limit + 1).read_to_end(&mut text).map_err(failed)?;
     match text.len() as u64 > limit {
         true => Err(FolderError::TooLong { path: path.to_owned(), limit }),

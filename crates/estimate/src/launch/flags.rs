@@ -14,10 +14,10 @@ const DRAFTS: [&str; 3] = ["--speculative-config", "--spec-method", "--spec-mode
 /// The values of options, by the option's name in the table of the engine. The last value of a repeated option counts,
 /// as in the programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Said(BTreeMap<String, Word>);
+pub(super) struct GivenOptions(BTreeMap<String, GivenOption>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Word {
+struct GivenOption {
     /// The option as it was written, in full.
     name: String,
     value: String,
@@ -25,7 +25,7 @@ struct Word {
     is_memory: bool,
 }
 
-impl Said {
+impl GivenOptions {
     /// Reads arguments as the program does. For a program without a table, the options of the estimate's profile are
     /// read, in any spelling.
     pub(super) fn read<S: AsRef<str>>(program: Program, profile: Profile, args: &[S]) -> Result<Self, LaunchError> {
@@ -38,7 +38,7 @@ impl Said {
             let key = word.canonical().to_owned();
             let changes = word.means().is_some_and(|means| matches!(means, Meaning::Memory | Meaning::Placement));
             let is_memory = changes || DRAFTS.contains(&key.as_str());
-            said.insert(key, Word { value: word.values.join(" "), name: word.name, is_memory });
+            said.insert(key, GivenOption { value: word.values.join(" "), name: word.name, is_memory });
         }
         Ok(Self(said))
     }

@@ -5,7 +5,7 @@ use berth_domain::GpuCount;
 use crate::estimate::Estimate;
 use crate::inputs::{CacheType, Options};
 
-use super::flags::Said;
+use super::flags::GivenOptions;
 use super::{Comparison, Disagreement, LaunchError};
 
 const CONTEXT: &str = "--ctx-size";
@@ -38,9 +38,9 @@ const WITHOUT_EFFECT: [&str; 8] = [
 ];
 
 /// What the estimate assumes about all other options.
-const OTHERWISE: &str = "all of the model on the GPU, and nothing beside it";
+const ASSUMED_OTHERWISE: &str = "all of the model on the GPU, and nothing beside it";
 
-pub(super) fn compare(said: &Said, estimate: &Estimate) -> Vec<Disagreement> {
+pub(super) fn compare(said: &GivenOptions, estimate: &Estimate) -> Vec<Disagreement> {
     let (inputs, model) = (&estimate.inputs, &estimate.model);
     let mut held = Comparison::new(said);
     held.hold(CONTEXT, inputs.tokens(), |value| match value {
@@ -79,13 +79,13 @@ pub(super) fn compare(said: &Said, estimate: &Estimate) -> Vec<Disagreement> {
         }
     }
     for (flag, _) in not_covered(said) {
-        held.absent(flag, OTHERWISE);
+        held.absent(flag, ASSUMED_OTHERWISE);
     }
     held.found
 }
 
 /// Returns options that no estimate covers.
-fn not_covered(said: &Said) -> impl Iterator<Item = (&str, &str)> {
+fn not_covered(said: &GivenOptions) -> impl Iterator<Item = (&str, &str)> {
     let is_default = |(option, _): &(&str, &str)| match said.spelled(option) {
         Some("--kv-offload" | "-kvo" | "--no-mmproj" | "--no-mmproj-auto" | "--no-op-offload") => true,
         Some(_) | None => false,
@@ -95,7 +95,7 @@ fn not_covered(said: &Said) -> impl Iterator<Item = (&str, &str)> {
 }
 
 /// Returns whether one cache for all sequences was asked for, or one for each.
-fn unified(said: &Said) -> Option<bool> {
+fn unified(said: &GivenOptions) -> Option<bool> {
     said.spelled(UNIFIED).map(|spelled| !spelled.contains("no-kv"))
 }
 
@@ -120,7 +120,7 @@ pub(super) fn arguments(estimate: &Estimate) -> Vec<String> {
     args.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).chain(unified).collect()
 }
 
-pub(super) fn wish(said: &Said, options: &mut Options) -> Result<(), LaunchError> {
+pub(super) fn read_inputs(said: &GivenOptions, options: &mut Options) -> Result<(), LaunchError> {
     if let Some((flag, _)) = not_covered(said).next() {
         return Err(LaunchError::NotCovered(flag.to_owned()));
     }
@@ -153,7 +153,7 @@ pub(super) fn wish(said: &Said, options: &mut Options) -> Result<(), LaunchError
     Ok(())
 }
 
-fn number(said: &Said, flag: &'static str) -> Result<Option<u64>, LaunchError> {
+fn number(said: &GivenOptions, flag: &'static str) -> Result<Option<u64>, LaunchError> {
     let parse = |value: &str| value.parse().map_err(|_| LaunchError::NotANumber { flag, value: value.to_owned() });
     said.get(flag).map(parse).transpose()
 }

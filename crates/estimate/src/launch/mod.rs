@@ -20,7 +20,7 @@ use crate::estimate::Estimate;
 use crate::inputs::{Options, Profile, UnknownName};
 
 pub use agree::{Agreement, NotAgreed, Program, agree, estimate_for_launch, missing_arguments};
-use flags::Said;
+use flags::GivenOptions;
 
 /// What the arguments say about one option.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ pub enum Launched {
     /// The option is not given: the program uses its own default.
     NotSaid,
     /// The option is given with this value.
-    Said(String),
+    GivenOptions(String),
 }
 
 /// A difference between an estimate and the arguments of a launch.
@@ -82,7 +82,7 @@ pub fn disagreements<S: AsRef<str>>(
     estimate: &Estimate,
 ) -> Result<Vec<Disagreement>, LaunchError> {
     let profile = estimate.inputs.profile;
-    let said = Said::read(program, profile, args)?;
+    let said = GivenOptions::read(program, profile, args)?;
     Ok(match (program, profile) {
         (Program::Ollama, _) => ollama::compare(&said, estimate),
         (_, Profile::Vllm) => vllm::compare(&said, estimate),
@@ -113,24 +113,24 @@ pub fn options<S: AsRef<str>>(
     profile: Profile,
     base: &Options,
 ) -> Result<Options, LaunchError> {
-    let said = Said::read(program, profile, args)?;
+    let said = GivenOptions::read(program, profile, args)?;
     let mut options = Options { profile: Some(profile), ..base.clone() };
     match (program, profile) {
-        (Program::Ollama, _) => ollama::wish(&said, &mut options)?,
-        (_, Profile::Vllm) => vllm::wish(&said, &mut options)?,
-        (_, Profile::LlamaCpp | Profile::Conservative) => llama_cpp::wish(&said, &mut options)?,
+        (Program::Ollama, _) => ollama::read_inputs(&said, &mut options)?,
+        (_, Profile::Vllm) => vllm::read_inputs(&said, &mut options)?,
+        (_, Profile::LlamaCpp | Profile::Conservative) => llama_cpp::read_inputs(&said, &mut options)?,
     }
     Ok(options)
 }
 
 /// Collects the differences.
 struct Comparison<'a> {
-    said: &'a Said,
+    said: &'a GivenOptions,
     found: Vec<Disagreement>,
 }
 
 impl<'a> Comparison<'a> {
-    const fn new(said: &'a Said) -> Self {
+    const fn new(said: &'a GivenOptions) -> Self {
         Self { said, found: Vec::new() }
     }
 

@@ -3,7 +3,7 @@
 use crate::estimate::Estimate;
 use crate::inputs::{CacheType, Options};
 
-use super::flags::Said;
+use super::flags::GivenOptions;
 use super::{Comparison, Disagreement, LaunchError};
 
 const CONTEXT: &str = "--num-ctx";
@@ -13,7 +13,7 @@ const FLASH: &str = "--flash-attention";
 /// The batch size of Ollama, which no argument changes.
 const BATCH: u64 = 512;
 
-pub(super) fn compare(said: &Said, estimate: &Estimate) -> Vec<Disagreement> {
+pub(super) fn compare(said: &GivenOptions, estimate: &Estimate) -> Vec<Disagreement> {
     let inputs = &estimate.inputs;
     let mut held = Comparison::new(said);
     // Ollama's context is that of one sequence. Its default depends on the size of the GPU.
@@ -61,7 +61,7 @@ pub(super) fn arguments(estimate: &Estimate) -> Vec<String> {
     .collect()
 }
 
-pub(super) fn wish(said: &Said, options: &mut Options) -> Result<(), LaunchError> {
+pub(super) fn read_inputs(said: &GivenOptions, options: &mut Options) -> Result<(), LaunchError> {
     if let Some(value) = said.get(CONTEXT) {
         let wrong = |_| LaunchError::NotANumber { flag: CONTEXT, value: value.to_owned() };
         options.context = Some(value.parse().map_err(wrong)?);

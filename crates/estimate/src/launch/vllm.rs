@@ -5,7 +5,7 @@ use berth_domain::GpuCount;
 use crate::estimate::Estimate;
 use crate::inputs::{CacheType, Options};
 
-use super::flags::Said;
+use super::flags::GivenOptions;
 use super::{Comparison, Disagreement, LaunchError};
 
 const CONTEXT: &str = "--max-model-len";
@@ -43,9 +43,9 @@ const NEUTRAL: [(&str, &str); 7] = [
 ];
 
 /// What the estimate assumes about all other options.
-const OTHERWISE: &str = "one copy of the model as its files are, and nothing beside it";
+const ASSUMED_OTHERWISE: &str = "one copy of the model as its files are, and nothing beside it";
 
-pub(super) fn compare(said: &Said, estimate: &Estimate) -> Vec<Disagreement> {
+pub(super) fn compare(said: &GivenOptions, estimate: &Estimate) -> Vec<Disagreement> {
     let (inputs, model) = (&estimate.inputs, &estimate.model);
     let mut held = Comparison::new(said);
     held.hold(CONTEXT, inputs.context, |value| match value {
@@ -69,13 +69,13 @@ pub(super) fn compare(said: &Said, estimate: &Estimate) -> Vec<Disagreement> {
     });
     held.absent(UTILIZATION, "the share that belongs to the slot");
     for (flag, _) in not_covered(said) {
-        held.absent(flag, OTHERWISE);
+        held.absent(flag, ASSUMED_OTHERWISE);
     }
     held.found
 }
 
 /// Returns options that no estimate covers.
-fn not_covered(said: &Said) -> impl Iterator<Item = (&str, &str)> {
+fn not_covered(said: &GivenOptions) -> impl Iterator<Item = (&str, &str)> {
     said.not_covered(&COMPARED).filter(|word| !WITHOUT_EFFECT.contains(&word.0) && !NEUTRAL.contains(word))
 }
 
@@ -101,7 +101,7 @@ pub(super) fn arguments(estimate: &Estimate) -> Vec<String> {
     .collect()
 }
 
-pub(super) fn wish(said: &Said, options: &mut Options) -> Result<(), LaunchError> {
+pub(super) fn read_inputs(said: &GivenOptions, options: &mut Options) -> Result<(), LaunchError> {
     if let Some((flag, _)) = not_covered(said).next() {
         return Err(LaunchError::NotCovered(flag.to_owned()));
     }

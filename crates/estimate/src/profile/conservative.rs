@@ -12,7 +12,7 @@
 use crate::estimate::{DeviceEstimate, EstimateError, Parts, bytes};
 use crate::inputs::Inputs;
 use crate::profile::{GgufFacts, state_bytes, widest};
-use crate::shape::{Layer, Shape};
+use crate::shape::{Layer, ModelShape};
 use crate::split::{LayerSpan, by_layer};
 
 /// Contexts are rounded up to a multiple of this, without and with flash attention.
@@ -55,7 +55,7 @@ fn batch(inputs: &Inputs) -> u128 {
     u128::from(inputs.batch.min(inputs.tokens()))
 }
 
-fn output(shape: &Shape, inputs: &Inputs) -> u128 {
+fn output(shape: &ModelShape, inputs: &Inputs) -> u128 {
     4 * batch(inputs) * (u128::from(shape.embedding) + u128::from(shape.vocabulary))
 }
 

@@ -8,7 +8,7 @@ use berth_domain::Bytes;
 use crate::estimate::{DeviceEstimate, EstimateError, Parts, bytes};
 use crate::inputs::{CacheType, Inputs};
 use crate::profile::{GgufFacts, state_bytes};
-use crate::shape::{Layer, Shape};
+use crate::shape::{Layer, ModelShape};
 use crate::split::{LayerSpan, by_layer};
 
 /// Contexts and windows are rounded up to a multiple of this.
@@ -99,7 +99,7 @@ fn device(
 }
 
 /// Returns the bytes of keys, values, an indexer's keys and states of one layer.
-fn cache(shape: &Shape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128 {
+fn cache(shape: &ModelShape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128 {
     let states = state_bytes(layer, inputs.parallel);
     if !layer.caches {
         return states;
@@ -117,7 +117,7 @@ fn cache(shape: &Shape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128 {
 }
 
 /// Returns the compute buffer of one GPU: its inputs, and the largest of the steps.
-fn compute(shape: &Shape, layers: &[Layer], inputs: &Inputs, sizes: Sizes, output: bool, gpus: u16) -> u128 {
+fn compute(shape: &ModelShape, layers: &[Layer], inputs: &Inputs, sizes: Sizes, output: bool, gpus: u16) -> u128 {
     if layers.is_empty() && !output {
         return 0;
     }
@@ -140,7 +140,7 @@ fn compute(shape: &Shape, layers: &[Layer], inputs: &Inputs, sizes: Sizes, outpu
 }
 
 /// Returns the bytes of masks, positions, places in the cache, and the output of the layer before.
-fn graph_inputs(shape: &Shape, layers: &[Layer], inputs: &Inputs, sizes: Sizes) -> u128 {
+fn graph_inputs(shape: &ModelShape, layers: &[Layer], inputs: &Inputs, sizes: Sizes) -> u128 {
     let batch = u128::from(sizes.batch);
     let scalar = if inputs.flash_attention { 2 } else { 4 };
     let places = match inputs.flash_attention || shape.latent {
@@ -157,7 +157,7 @@ fn graph_inputs(shape: &Shape, layers: &[Layer], inputs: &Inputs, sizes: Sizes) 
 }
 
 /// Returns the scores of all heads over all cells, or with flash attention its inputs and outputs.
-fn attention(shape: &Shape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128 {
+fn attention(shape: &ModelShape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128 {
     if layer.heads == 0 {
         return 0;
     }
@@ -185,7 +185,7 @@ fn attention(shape: &Shape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u12
 }
 
 /// Returns the copies of one layer's cache as f16, which flash attention reads. They share memory with nothing else.
-fn unpacked(shape: &Shape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128 {
+fn unpacked(shape: &ModelShape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128 {
     if !layer.caches || !inputs.flash_attention {
         return 0;
     }
@@ -198,7 +198,7 @@ fn unpacked(shape: &Shape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128
 
 /// Returns the rows of a token that are in use at once in the feed-forward part: gate, up and their product, all
 /// experts of a token together.
-fn feed_forward(shape: &Shape, layer: &Layer, sizes: Sizes) -> u128 {
+fn feed_forward(shape: &ModelShape, layer: &Layer, sizes: Sizes) -> u128 {
     let embedding = u128::from(shape.embedding);
     let width = u128::from(layer.feed_forward);
     let dense = match (layer.build.ungated, layer.build.parallel) {
@@ -221,7 +221,7 @@ fn feed_forward(shape: &Shape, layer: &Layer, sizes: Sizes) -> u128 {
 
 /// Returns the input and output of a recurrent layer, and its states twice: before and after. The output of an
 /// attention beside it is held as well.
-fn recurrence(shape: &Shape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128 {
+fn recurrence(shape: &ModelShape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128 {
     let Some(state) = layer.state else { return 0 };
     let embedding = u128::from(shape.embedding);
     let beside = if layer.caches { embedding + u128::from(layer.query_row()) } else { 0 };
@@ -230,6 +230,6 @@ fn recurrence(shape: &Shape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u1
 }
 
 /// Returns the results of one token: a score for each token of the vocabulary, and the embedding it was computed from.
-fn output_row(shape: &Shape) -> u128 {
+fn output_row(shape: &ModelShape) -> u128 {
     4 * (u128::from(shape.vocabulary) + u128::from(shape.embedding))
 }

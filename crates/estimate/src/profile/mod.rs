@@ -11,7 +11,7 @@ use berth_domain::Bytes;
 use crate::gguf::GgufModel;
 use crate::inputs::Profile;
 use crate::projector::Projector;
-use crate::shape::{Layer, Shape};
+use crate::shape::{Layer, ModelShape};
 use crate::weights::Weights;
 
 /// Returns what a process takes on each GPU before it does any work, unless an operator states another value.
@@ -28,7 +28,7 @@ pub(crate) const fn overhead(profile: Profile) -> Bytes {
 
 /// What a profile reads of a GGUF model.
 pub(crate) struct GgufFacts {
-    pub(crate) shape: Shape,
+    pub(crate) shape: ModelShape,
     /// Weights as in the files.
     pub(crate) weights: Weights,
     /// Weights as on a GPU.
@@ -39,7 +39,7 @@ pub(crate) struct GgufFacts {
 }
 
 impl GgufFacts {
-    pub(crate) fn new(model: &GgufModel, shape: Shape, projector: Option<Projector>) -> Self {
+    pub(crate) fn new(model: &GgufModel, shape: ModelShape, projector: Option<Projector>) -> Self {
         let layers = shape.layers.len();
         let queries = model.tensors().iter().filter(|tensor| tensor.name().ends_with(".attn_q.weight"));
         Self {

@@ -11,7 +11,7 @@ use crate::estimate::{DeviceEstimate, Estimate, EstimateError, ModelSummary, Not
 use crate::hf::FolderModel;
 use crate::inputs::{Defaults, InputError, Inputs, Options, Profile};
 use crate::model::notes;
-use crate::shape::{Layer, Shape};
+use crate::shape::{Layer, ModelShape};
 use crate::split::LayerSpan;
 
 /// Tokens in one block of vLLM's cache.
@@ -111,7 +111,7 @@ fn weights(model: &FolderModel, parts: u64) -> u128 {
 }
 
 /// Returns the bytes of keys, values and states of one layer on one GPU.
-fn cache(shape: &Shape, layer: &Layer, inputs: &Inputs, parts: u64) -> u128 {
+fn cache(shape: &ModelShape, layer: &Layer, inputs: &Inputs, parts: u64) -> u128 {
     let sequences = u128::from(inputs.parallel);
     let state = layer.state.map_or(0, |state| (state.convolution + state.recurrence).div_ceil(parts));
     let states = 4 * u128::from(state) * sequences;
@@ -128,7 +128,7 @@ fn cache(shape: &Shape, layer: &Layer, inputs: &Inputs, parts: u64) -> u128 {
 }
 
 /// Returns the largest batch, in half precision, and the scores of all sequences while one token of each is chosen.
-fn compute(shape: &Shape, inputs: &Inputs, parts: u64) -> u128 {
+fn compute(shape: &ModelShape, inputs: &Inputs, parts: u64) -> u128 {
     let width = |layer: &Layer| {
         let routed = layer
             .experts

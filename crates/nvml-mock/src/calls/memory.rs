@@ -7,9 +7,9 @@ use nvml_wrapper_sys::bindings::{
     nvmlMemory_t, nvmlMemory_v2_t, nvmlProcessInfo_t, nvmlProcessInfo_v1_t, nvmlReturn_t,
 };
 
-use crate::library::{Device, Library, Whom, ask_of};
+use crate::error_code::ErrorCode;
+use crate::library::{Device, Library, Target, ask_of};
 use crate::out::{DeviceIn, Out};
-use crate::refusal::Refusal;
 use crate::script::ProcessKind;
 use crate::usage::Listed;
 
@@ -48,10 +48,10 @@ fn memory_version() -> c_uint {
 /// Writes memory with the driver's reserved part separate.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: DeviceIn, memory: Out<nvmlMemory_v2_t>) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetMemoryInfo_v2", &Whom::Handle(device), |library, device| {
+    ask_of("nvmlDeviceGetMemoryInfo_v2", &Target::Handle(device), |library, device| {
         let version = memory.version()?;
         if version != memory_version() {
-            return Err(Refusal::ArgumentVersionMismatch);
+            return Err(ErrorCode::ArgumentVersionMismatch);
         }
         let amounts = Amounts::of(library, device);
         let free = amounts.free();
@@ -63,7 +63,7 @@ extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: DeviceIn, memory: Out<nvmlMemor
 /// Writes memory as older drivers do: reserved memory counts as used.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMemoryInfo(device: DeviceIn, memory: Out<nvmlMemory_t>) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetMemoryInfo", &Whom::Handle(device), |library, device| {
+    ask_of("nvmlDeviceGetMemoryInfo", &Target::Handle(device), |library, device| {
         let amounts = Amounts::of(library, device);
         let used = amounts.used.saturating_add(amounts.reserved);
         memory.put(nvmlMemory_t { total: amounts.total, free: amounts.free(), used })
@@ -138,7 +138,7 @@ fn list<T: Copy>(
     infos: Out<T>,
     form: fn(&Listed) -> T,
 ) -> nvmlReturn_t {
-    ask_of(function, &Whom::Handle(device), |library, device| {
+    ask_of(function, &Target::Handle(device), |library, device| {
         let computing = kind == ProcessKind::Compute;
         let usage = if computing { library.usage(device) } else { library.usage_by_script(device) };
         let listed: Vec<T> = usage.listed.iter().filter(|listed| listed.kind == kind).map(form).collect();

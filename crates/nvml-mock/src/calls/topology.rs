@@ -10,9 +10,9 @@ use nvml_wrapper_sys::bindings::{
 };
 
 use super::list::pci_info;
-use crate::library::{Device, Whom, ask_of};
+use crate::error_code::{ErrorCode, NvmlResult};
+use crate::library::{Device, Target, ask_of};
 use crate::out::{DeviceIn, Out};
-use crate::refusal::{Answer, Refusal};
 use crate::script::{Gpu, Level, Script};
 
 /// Writes the nearest common ancestor of two GPUs.
@@ -22,7 +22,7 @@ extern "C" fn nvmlDeviceGetTopologyCommonAncestor(
     other: DeviceIn,
     level: Out<nvmlGpuTopologyLevel_t>,
 ) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetTopologyCommonAncestor", &Whom::Handle(one), |library, one| {
+    ask_of("nvmlDeviceGetTopologyCommonAncestor", &Target::Handle(one), |library, one| {
         let other = library.other(one.script, other)?;
         level.put(level_between(one.script, one.whole()?, other.whole()?).code())
     })
@@ -43,7 +43,7 @@ extern "C" fn nvmlDeviceGetTopologyNearestGpus(
     count: Out<c_uint>,
     devices: Out<nvmlDevice_t>,
 ) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetTopologyNearestGpus", &Whom::Handle(device), |library, device| {
+    ask_of("nvmlDeviceGetTopologyNearestGpus", &Target::Handle(device), |library, device| {
         let gpu = device.whole()?;
         let others = device.script.gpus.iter().filter(|other| other.uuid != gpu.uuid);
         let near = others.filter(|other| level_between(device.script, gpu, other).code() == level);
@@ -64,10 +64,10 @@ extern "C" fn nvmlDeviceGetP2PStatus(
     way: nvmlGpuP2PCapsIndex_t,
     status: Out<nvmlGpuP2PStatus_t>,
 ) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetP2PStatus", &Whom::Handle(one), |library, one| {
+    ask_of("nvmlDeviceGetP2PStatus", &Target::Handle(one), |library, one| {
         let other = library.other(one.script, other)?;
         if way >= nvmlGpuP2PCapsIndex_enum_NVML_P2P_CAPS_INDEX_UNKNOWN {
-            return Err(Refusal::InvalidArgument);
+            return Err(ErrorCode::InvalidArgument);
         }
         let link = one.script.link(&one.whole()?.uuid, &other.whole()?.uuid).filter(|link| link.p2p);
         let by_nvlink = way == nvmlGpuP2PCapsIndex_enum_NVML_P2P_CAPS_INDEX_NVLINK;
@@ -87,7 +87,7 @@ extern "C" fn nvmlDeviceGetNvLinkState(
     link: c_uint,
     is_active: Out<nvmlEnableState_t>,
 ) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetNvLinkState", &Whom::Handle(device), |_, device| {
+    ask_of("nvmlDeviceGetNvLinkState", &Target::Handle(device), |_, device| {
         is_active.put(nvmlEnableState_t::from(peer_on(device, link)?.is_some()))
     })
 }
@@ -99,21 +99,21 @@ extern "C" fn nvmlDeviceGetNvLinkRemotePciInfo_v2(
     link: c_uint,
     place: Out<nvmlPciInfo_t>,
 ) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetNvLinkRemotePciInfo_v2", &Whom::Handle(device), |_, device| {
-        place.put(pci_info(peer_on(device, link)?.ok_or(Refusal::NotSupported)?))
+    ask_of("nvmlDeviceGetNvLinkRemotePciInfo_v2", &Target::Handle(device), |_, device| {
+        place.put(pci_info(peer_on(device, link)?.ok_or(ErrorCode::NotSupported)?))
     })
 }
 
 /// Returns the GPU at the other end of a link. Links are numbered in the order of the script, as many for each pair as
 /// it says.
-fn peer_on(device: Device<'_>, number: c_uint) -> Answer<Option<&Gpu>> {
+fn peer_on(device: Device<'_>, number: c_uint) -> NvmlResult<Option<&Gpu>> {
     let gpu = device.whole()?;
     if number >= NVML_NVLINK_MAX_LINKS {
-        return Err(Refusal::InvalidArgument);
+        return Err(ErrorCode::InvalidArgument);
     }
     let mut peers = device.script.links.iter().filter_map(|link| Some((link.peer_of(&gpu.uuid)?, link.nvlinks)));
     if peers.clone().all(|(_, nvlinks)| nvlinks == 0) {
-        return Err(Refusal::NotSupported);
+        return Err(ErrorCode::NotSupported);
     }
     let mut before = 0;
     let peer = peers.find_map(|(peer, nvlinks)| {
@@ -126,20 +126,20 @@ fn peer_on(device: Device<'_>, number: c_uint) -> Answer<Option<&Gpu>> {
 /// Writes the nearest NUMA node.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetNumaNodeId(device: DeviceIn, node: Out<c_uint>) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetNumaNodeId", &Whom::Handle(device), |_, device| {
-        node.put(device.whole()?.numa_node.ok_or(Refusal::NotSupported)?)
+    ask_of("nvmlDeviceGetNumaNodeId", &Target::Handle(device), |_, device| {
+        node.put(device.whole()?.numa_node.ok_or(ErrorCode::NotSupported)?)
     })
 }
 
 /// Writes the nearest CPUs as a bit set.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetCpuAffinity(device: DeviceIn, words: c_uint, set: Out<c_ulong>) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetCpuAffinity", &Whom::Handle(device), |_, device| {
-        let cpus = device.gpu.cpus.as_ref().ok_or(Refusal::NotSupported)?;
+    ask_of("nvmlDeviceGetCpuAffinity", &Target::Handle(device), |_, device| {
+        let cpus = device.gpu.cpus.as_ref().ok_or(ErrorCode::NotSupported)?;
         let mut bits: Vec<c_ulong> = vec![0; usize::try_from(words).unwrap_or_default()];
         for cpu in cpus {
             let word = usize::try_from(cpu / c_ulong::BITS).unwrap_or(usize::MAX);
-            *bits.get_mut(word).ok_or(Refusal::InsufficientSize)? |= 1 << (cpu % c_ulong::BITS);
+            *bits.get_mut(word).ok_or(ErrorCode::InsufficientSize)? |= 1 << (cpu % c_ulong::BITS);
         }
         set.put_all(&bits)
     })

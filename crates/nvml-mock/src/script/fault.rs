@@ -5,7 +5,7 @@ use std::time::Duration;
 use nvml_wrapper_sys::bindings as nvml;
 use serde::Deserialize;
 
-use crate::refusal::Refusal;
+use crate::error_code::ErrorCode;
 
 /// A fault of one function.
 #[derive(Debug, Deserialize)]
@@ -14,7 +14,7 @@ pub(crate) struct Fault {
     function: String,
     pub(crate) gpu: Option<String>,
     pub(crate) times: Option<u32>,
-    error: Option<Refusal>,
+    error: Option<ErrorCode>,
     hang: Option<Hang>,
     delay_ms: Option<u64>,
 }
@@ -31,8 +31,8 @@ pub(crate) enum Hang {
 
 /// The effect of a fault on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
-    Error(Refusal),
+pub(crate) enum FaultEffect {
+    Error(ErrorCode),
     Hang(Hang),
     Delay(Duration),
 }
@@ -58,11 +58,11 @@ impl Fault {
     }
 
     /// Returns the effect.
-    pub(crate) fn effect(&self) -> Effect {
+    pub(crate) fn effect(&self) -> FaultEffect {
         match (self.error, self.hang) {
-            (Some(refusal), _) => Effect::Error(refusal),
-            (None, Some(hang)) => Effect::Hang(hang),
-            (None, None) => Effect::Delay(Duration::from_millis(self.delay_ms.unwrap_or_default())),
+            (Some(error_code), _) => FaultEffect::Error(error_code),
+            (None, Some(hang)) => FaultEffect::Hang(hang),
+            (None, None) => FaultEffect::Delay(Duration::from_millis(self.delay_ms.unwrap_or_default())),
         }
     }
 }

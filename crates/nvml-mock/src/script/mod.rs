@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-pub(crate) use fault::{Effect, Event, Fault, Hang};
+pub(crate) use fault::{Event, Fault, FaultEffect, Hang};
 pub(crate) use gpu::{Attribution, ComputeMode, Gpu, Instance, Process, ProcessKind};
 pub(crate) use link::{Level, Link};
 

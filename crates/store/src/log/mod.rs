@@ -1,8 +1,8 @@
 //! The journal on a disk.
 
 mod open;
-mod room;
 mod seed;
+mod space;
 
 use std::{
     io,
@@ -17,7 +17,7 @@ use crate::{
     disk::{Disk, DiskFile, RealDisk},
     frame::{self, Place},
     header::{HEADER, Header, Kind},
-    journal::{self, AppendError, Journal, NoRoom, RecordRef},
+    journal::{self, AppendError, Journal, NoSpace, RecordRef},
     lock::DirectoryLock,
     names,
 };
@@ -77,7 +77,7 @@ struct Segment<F> {
 }
 
 impl<F> Segment<F> {
-    const fn room(&self) -> u64 {
+    const fn space(&self) -> u64 {
         self.size.saturating_sub(self.end)
     }
 }
@@ -89,7 +89,7 @@ struct Prepared<F> {
 }
 
 impl<F> Prepared<F> {
-    const fn room(&self) -> u64 {
+    const fn space(&self) -> u64 {
         self.size.saturating_sub(HEADER as u64)
     }
 }
@@ -134,12 +134,12 @@ impl<D: Disk> Journal for LogJournal<D> {
         self.epoch
     }
 
-    fn reserve(&mut self, bytes: usize, spare: bool) -> Result<(), NoRoom> {
+    fn reserve(&mut self, bytes: usize, spare: bool) -> Result<(), NoSpace> {
         if self.poisoned {
-            return Err(NoRoom::Poisoned);
+            return Err(NoSpace::Poisoned);
         }
         let need = frame::frame_len(self.options.max_records, bytes);
-        self.make_room(need, if spare { 0 } else { self.options.spare_bytes })
+        self.make_space(need, if spare { 0 } else { self.options.spare_bytes })
     }
 
     fn append(&mut self, epoch: Epoch, expected: Revision, records: &[RecordRef<'_>]) -> Result<(), AppendError> {
@@ -152,7 +152,7 @@ impl<D: Disk> Journal for LogJournal<D> {
             return Err(AppendError::TooMany { records: records.len(), most });
         }
         let Some(last) = records.last() else { return Ok(()) };
-        self.make_room(frame::encoded_len(records), 0)?;
+        self.make_space(frame::encoded_len(records), 0)?;
         if let Err(error) = self.write(epoch, records) {
             self.poisoned = true;
             return Err(AppendError::Io(error));
@@ -167,8 +167,8 @@ impl<D: Disk> Journal for LogJournal<D> {
 impl<D: Disk> LogJournal<D> {
     /// Writes a batch into the segment that has space for it, and makes it durable.
     fn write(&mut self, epoch: Epoch, records: &[RecordRef<'_>]) -> io::Result<()> {
-        let fits = |room: u64| room >= frame::encoded_len(records) as u64;
-        if self.current.as_ref().is_some_and(|current| fits(current.room())) {
+        let fits = |space: u64| space >= frame::encoded_len(records) as u64;
+        if self.current.as_ref().is_some_and(|current| fits(current.space())) {
             self.write_to_current(epoch, records)
         } else {
             self.roll(epoch, records)

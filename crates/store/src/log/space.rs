@@ -9,19 +9,19 @@ use super::{LogJournal, MOST_BYTES, Prepared};
 use crate::{
     disk::{self, Disk, DiskFile},
     header::HEADER,
-    journal::NoRoom,
+    journal::NoSpace,
     names,
 };
 
 impl<D: Disk> LogJournal<D> {
     /// Makes sure that a frame of `need` bytes has a place, and that `kept` contiguous bytes are left after it.
-    pub(super) fn make_room(&mut self, need: usize, kept: u64) -> Result<(), NoRoom> {
+    pub(super) fn make_space(&mut self, need: usize, kept: u64) -> Result<(), NoSpace> {
         if need > MOST_BYTES {
-            return Err(NoRoom::TooLarge { bytes: need as u64, most: MOST_BYTES as u64 });
+            return Err(NoSpace::TooLarge { bytes: need as u64, most: MOST_BYTES as u64 });
         }
         let need = need as u64;
-        let current = self.current.as_ref().map_or(0, |current| current.room());
-        let prepared = self.prepared.as_ref().map_or(0, Prepared::room);
+        let current = self.current.as_ref().map_or(0, |current| current.space());
+        let prepared = self.prepared.as_ref().map_or(0, Prepared::space);
         let missing = if current >= need {
             if current - need >= kept || prepared >= kept {
                 return Ok(());
@@ -35,14 +35,14 @@ impl<D: Disk> LogJournal<D> {
 
     /// Prepares the next segment with at least this much space: the configured size, or the least that will do if the
     /// disk has no more.
-    fn prepare(&mut self, room: u64) -> Result<(), NoRoom> {
-        let least = room.saturating_add(HEADER as u64);
-        let most = self.within_limit(room, least)?;
+    fn prepare(&mut self, space: u64) -> Result<(), NoSpace> {
+        let least = space.saturating_add(HEADER as u64);
+        let most = self.within_limit(space, least)?;
         let shared = &self.shared;
         let prepared = match &mut self.prepared {
             Some(prepared) => prepared,
             none => {
-                let file = shared.disk.create(&shared.path(names::PREPARED)).map_err(|error| no_room(room, error))?;
+                let file = shared.disk.create(&shared.path(names::PREPARED)).map_err(|error| no_space(space, error))?;
                 none.insert(Prepared { file, size: 0 })
             }
         };
@@ -57,22 +57,22 @@ impl<D: Disk> LogJournal<D> {
                 Err(error) if disk::is_full(&error) => {
                     let _ = prepared.file.set_size(prepared.size);
                 }
-                Err(error) => return Err(NoRoom::Io(error)),
+                Err(error) => return Err(NoSpace::Io(error)),
             }
         }
-        Err(NoRoom::DiskFull { bytes: room })
+        Err(NoSpace::DiskFull { bytes: space })
     }
 
     /// Returns how large the prepared segment may become within the configured limit.
-    fn within_limit(&self, room: u64, least: u64) -> Result<u64, NoRoom> {
+    fn within_limit(&self, space: u64, least: u64) -> Result<u64, NoSpace> {
         let Some(limit) = self.options.limit_bytes else { return Ok(u64::MAX) };
         let sealed: u64 = self.shared.table().sealed.iter().map(|segment| segment.bytes).sum();
         let used = sealed.saturating_add(self.current.as_ref().map_or(0, |current| current.size));
         let most = limit.saturating_sub(used);
-        if most < least { Err(NoRoom::Limit { bytes: room, limit }) } else { Ok(most) }
+        if most < least { Err(NoSpace::Limit { bytes: space, limit }) } else { Ok(most) }
     }
 }
 
-fn no_room(bytes: u64, error: io::Error) -> NoRoom {
-    if disk::is_full(&error) { NoRoom::DiskFull { bytes } } else { NoRoom::Io(error) }
+fn no_space(bytes: u64, error: io::Error) -> NoSpace {
+    if disk::is_full(&error) { NoSpace::DiskFull { bytes } } else { NoSpace::Io(error) }
 }

@@ -17,7 +17,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-pub use survival::{Kept, Survival, survivals};
+pub use survival::{Survival, Surviving, survivals};
 pub use world::{Effect, Fault, PendingChange};
 
 use crate::disk::{Disk, DiskFile};

@@ -11,11 +11,11 @@ const MOST_SECTORS: usize = 24;
 
 /// What survives of each pending change, oldest first. Changes that are not listed are lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Survival(pub Vec<Kept>);
+pub struct Survival(pub Vec<Surviving>);
 
 /// What survives of one change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum Surviving {
     /// The change is lost.
     Nothing,
     /// These bytes of a write survive.
@@ -32,10 +32,10 @@ impl Survival {
     }
 
     fn by(count: usize, kept: impl Fn(usize) -> bool) -> Self {
-        Self((0..count).map(|at| if kept(at) { Kept::All } else { Kept::Nothing }).collect())
+        Self((0..count).map(|at| if kept(at) { Surviving::All } else { Surviving::Nothing }).collect())
     }
 
-    fn with(mut self, at: usize, kept: Kept) -> Self {
+    fn with(mut self, at: usize, kept: Surviving) -> Self {
         self.0[at] = kept;
         self
     }
@@ -61,7 +61,7 @@ pub fn survivals(pending: &[PendingChange]) -> Vec<Survival> {
         let Some((offset, bytes)) = change.write else { continue };
         for parts in tears(offset, bytes) {
             for others in [false, true] {
-                list.push(Survival::by(count, |_| others).with(at, Kept::Parts(parts.clone())));
+                list.push(Survival::by(count, |_| others).with(at, Surviving::Parts(parts.clone())));
             }
         }
     }

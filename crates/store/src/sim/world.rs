@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::survival::{Kept, Survival};
+use super::survival::{Survival, Surviving};
 
 /// A fault that is planned for one change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,7 +227,7 @@ impl World {
             Effect::Everything => settled.len(),
         };
         for change in &settled[..count] {
-            self.make_durable(change, &Kept::All);
+            self.make_durable(change, &Surviving::All);
         }
         let names = settled.into_iter().skip(count).filter(|change| !change.is_of_content());
         self.pending.extend(names);
@@ -244,15 +244,15 @@ impl World {
         self.pending.push(change);
     }
 
-    fn make_durable(&mut self, change: &Change, kept: &Kept) {
+    fn make_durable(&mut self, change: &Change, kept: &Surviving) {
         match (change, kept) {
-            (_, Kept::Nothing) => {}
-            (Change::Write { inode, offset, bytes }, Kept::Parts(parts)) => {
+            (_, Surviving::Nothing) => {}
+            (Change::Write { inode, offset, bytes }, Surviving::Parts(parts)) => {
                 for part in parts {
                     overwrite(&mut self.inodes[*inode].durable, *offset + part.start, &bytes[part.clone()]);
                 }
             }
-            (Change::Write { inode, offset, bytes }, Kept::All) => {
+            (Change::Write { inode, offset, bytes }, Surviving::All) => {
                 overwrite(&mut self.inodes[*inode].durable, *offset, bytes);
             }
             (Change::Size { inode, size }, _) => self.inodes[*inode].durable.resize(*size, 0),
