@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn s3_a_newer_format_is_told_from_damage() {
+    fn s3_a_newer_format_is_not_reported_as_damage() {
         let header = Header { revision: Revision::new(7), number: 0, checksum: 0 };
         let bytes = header.encode_format(Kind::Snapshot, FORMAT + 1);
         assert_eq!(Header::decode(Kind::Snapshot, &bytes), Err(HeaderError::Newer(FORMAT + 1)));

@@ -52,10 +52,12 @@ mod header;
 mod journal;
 mod lock;
 mod log;
+#[cfg(feature = "sim")]
 mod memory;
 mod names;
 mod records;
 mod segment;
+#[cfg(feature = "sim")]
 pub mod sim;
 mod snapshot;
 
@@ -66,6 +68,7 @@ pub use header::FORMAT;
 pub use journal::{AppendError, Journal, NoSpace, Record, RecordRef};
 pub use lock::{DirectoryLock, LockError};
 pub use log::{LogJournal, Opened, Options, Recovered, SeedError, TornTail, open, seed};
+#[cfg(feature = "sim")]
 pub use memory::MemoryJournal;
 pub use records::Records;
 pub use snapshot::Snapshot;

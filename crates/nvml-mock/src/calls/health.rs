@@ -38,7 +38,7 @@ extern "C" fn nvmlDeviceGetTemperature(
         if sensor != nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU {
             return Err(ErrorCode::InvalidArgument);
         }
-        put_if_said(device, |gpu| gpu.temperature, degrees)
+        put_if_known(device, |gpu| gpu.temperature, degrees)
     })
 }
 
@@ -46,7 +46,7 @@ extern "C" fn nvmlDeviceGetTemperature(
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetPowerUsage(device: DeviceIn, power: Out<c_uint>) -> nvmlReturn_t {
     ask_of("nvmlDeviceGetPowerUsage", &Target::Handle(device), |_, device| {
-        put_if_said(device, |gpu| gpu.power_mw, power)
+        put_if_known(device, |gpu| gpu.power_mw, power)
     })
 }
 
@@ -54,11 +54,11 @@ extern "C" fn nvmlDeviceGetPowerUsage(device: DeviceIn, power: Out<c_uint>) -> n
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetEnforcedPowerLimit(device: DeviceIn, limit: Out<c_uint>) -> nvmlReturn_t {
     ask_of("nvmlDeviceGetEnforcedPowerLimit", &Target::Handle(device), |_, device| {
-        put_if_said(device, |gpu| gpu.power_limit_mw, limit)
+        put_if_known(device, |gpu| gpu.power_limit_mw, limit)
     })
 }
 
-fn put_if_said(device: Device<'_>, number: fn(&Gpu) -> Option<u32>, place: Out<c_uint>) -> NvmlResult {
+fn put_if_known(device: Device<'_>, number: fn(&Gpu) -> Option<u32>, place: Out<c_uint>) -> NvmlResult {
     place.put(number(device.whole()?).ok_or(ErrorCode::NotSupported)?)
 }
 

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_a_reason() {
+    fn an_impossible_machine_is_refused_with_a_reason() {
         let gpu = "[[gpu]]\nuuid = \"GPU-a\"\nmemory_total = \"1GiB\"\n";
         for (text, reason) in [
             (format!("{gpu}[[gpu]]\nuuid = \"GPU-b\"\nindex = 0\nmemory_total = 1\n"), "have the index 0"),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_can_be_said_in_json() {
+    fn a_script_can_be_written_in_json() {
         let text = r#"{"gpu": [{"uuid": "GPU-a", "memory_total": "80GiB"}]}"#;
         let script = Script::parse(Path::new("script.json"), text).unwrap();
         assert_eq!(script.at(0).unwrap().memory_total, berth_domain::Bytes::gib(80));

@@ -1,8 +1,7 @@
-//! Acting: what was decided is put on record, then done. Everything is on the disk before it is done, as far as the disk
-//! has room: see [`crate::record`].
+//! Acting: each action is put on record, then done. If the disk is full, see [`crate::record`].
 //!
-//! This file says what each action means. Starting is in [`super::start`], the command of a slot in [`super::render`],
-//! and taking over slots that run already in [`super::adopt`].
+//! This file defines what each action means. Starting is in [`super::start`], the command of a slot in
+//! [`super::render`], and adopting slots that run already in [`super::adopt`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use crate::process::{Ports, ProcessTable, SpawnOptions, Spawner};
 use crate::reconcile::{Action, DesiredState, LocalState, SlotRecord};
 use crate::runtime::{Runtimes, UserId};
 
-/// Carries actions out: starts, signals and adopts processes, and keeps the record of them.
+/// Executes actions: starts, signals and adopts processes, and keeps the record of them.
 pub(super) struct Executor {
     pub(super) settings: Arc<AgentSettings>,
     pub(super) spawner: Spawner,
@@ -32,11 +31,11 @@ pub(super) struct Executor {
     pub(super) occupancy: Occupancy,
     /// Fires when the first process of a slot ends.
     pub(super) process_ended: Arc<Notify>,
-    /// The disk was full: nothing is started before this.
+    /// When starts are allowed again, after the disk was full.
     pub(super) no_starts_before: Option<Instant>,
 }
 
-/// What an action may look at beside the slots.
+/// What an action may use beside the slots.
 pub(super) struct ActionContext<'a> {
     pub(super) runtimes: &'a Runtimes,
     pub(super) desired: Option<&'a DesiredState>,
@@ -64,12 +63,12 @@ impl Executor {
         })
     }
 
-    /// Waits for ended processes that slots left behind.
+    /// Reaps ended processes that slots left behind.
     pub(super) fn reap(&self, table: &ProcessTable) {
         self.spawner.reap(table);
     }
 
-    /// Carries out one action.
+    /// Executes one action.
     pub(super) fn act(
         &mut self,
         slots: &mut Slots,
@@ -128,12 +127,12 @@ impl Executor {
                 slots.apply(*id, &action, now)
             }
             Action::Forget(id) => slots.forget(*id),
-            // A question, which was answered before it came here; and a doubt, which was noted above.
+            // A search was made before the action came here, and a doubt was noted above.
             Action::Search(_) | Action::NoteDoubt(..) => Ok(()),
         }
     }
 
-    /// Gives back the port and the cgroup of a slot that is gone.
+    /// Releases the port and the cgroup of a slot that is gone.
     fn release(&mut self, slots: &Slots, id: SlotId) {
         let port = slots.records().get(&id).and_then(|record| record.port);
         port.into_iter().for_each(|port| self.ports.release(port));

@@ -1,18 +1,19 @@
-//! Taking over slots that this agent did not start: by the record of the agent before it, and by the marks on processes.
+//! Adopting slots that this agent did not start: by the record of the agent before it, and by the marks on processes.
 
 use berth_domain::{ClusterId, DesiredSlot, Span, WorkloadKind};
 
+use super::AgentError;
 use super::act::Executor;
 use super::live::LiveSlot;
 use super::render::render_adopted;
 use super::slots::Slots;
-use super::{AgentError, now};
+use crate::clock::now;
 use crate::process::{Adoption, HealthState, MarkedStart, Process, ProcessTable, find_marked_processes};
 use crate::reconcile::{Health, LocalState, SlotRecord};
 use crate::runtime::Runtimes;
 
 impl Executor {
-    /// Takes over what an agent before this one started. Slots that are over have nothing that could be followed.
+    /// Adopts the slots of an agent before this one. Slots that are over have no processes.
     pub(super) fn adopt_recorded_slots(&mut self, slots: &mut Slots, runtimes: &Runtimes) -> Result<(), AgentError> {
         let rows: Vec<SlotRecord> = slots.records().values().filter(|record| !record.is_over()).cloned().collect();
         for record in rows {
@@ -24,7 +25,7 @@ impl Executor {
         }
     }
 
-    /// Takes over one slot on record: finds its process, and follows it from now on.
+    /// Adopts one slot on record: finds its process, and follows it from now on.
     pub(super) fn adopt_slot(
         &mut self,
         slots: &mut Slots,
@@ -47,7 +48,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Finds the process that is on record of a slot: it lives, or has ended, or cannot be told.
+    /// Finds the process that is on record of a slot: it lives, has ended, or is unknown.
     fn find_process(&self, live: &mut LiveSlot, record: &SlotRecord) -> Result<(), AgentError> {
         let Some(id) = &record.process else { return Ok(()) };
         let exit_file = live.log.exit_file();
@@ -102,7 +103,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Puts a slot on record of which a process was found, and takes it over.
+    /// Puts a slot on record of which a process was found, and adopts it.
     pub(super) fn adopt_unrecorded(
         &mut self,
         slots: &mut Slots,
@@ -115,7 +116,7 @@ impl Executor {
         self.adopt_slot(slots, record, runtimes)
     }
 
-    /// Completes the record of a slot that was found running, by what the server says of it.
+    /// Completes the record of a slot that was found running with what the server says of it.
     pub(super) fn complete_record(
         &mut self,
         slots: &mut Slots,
@@ -138,7 +139,7 @@ impl Executor {
     }
 }
 
-/// Returns whether a slot is a job: as it was started, or as its runtime and its spec have it.
+/// Returns whether a slot is a job: as it was started, or as its runtime and its spec say.
 pub(super) fn kind_of(runtimes: &Runtimes, record: &SlotRecord) -> WorkloadKind {
     let by_spec = record
         .spec
@@ -147,8 +148,8 @@ pub(super) fn kind_of(runtimes: &Runtimes, record: &SlotRecord) -> WorkloadKind 
     record.kind.or(by_spec).unwrap_or_default()
 }
 
-/// Returns how long a slot may take to end before it is killed, where its runtime says: once it was ready, and while it
-/// loads.
+/// Returns the time between SIGTERM and SIGKILL, where the slot's runtime states one: for a slot that was ready, and
+/// for one that loads.
 pub(super) fn graces_of(runtimes: &Runtimes, record: &SlotRecord) -> (Option<Span>, Option<Span>) {
     let runtime = record.spec.as_ref().and_then(|spec| runtimes.get(&spec.runtime));
     runtime.map_or((None, None), |runtime| (runtime.stop_grace(), runtime.loading_grace()))

@@ -1,4 +1,4 @@
-//! Asking slots whether they answer. Each question is a task of its own: a slot that hangs holds up nobody else.
+//! Health checks. Each probe is a task of its own: a slot that hangs delays no other.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use berth_domain::{FailureReason, Generation, SlotId, Timestamp};
 use tokio::task::JoinSet;
 
 use super::live::LiveSlot;
-use super::now;
+use crate::clock::now;
 use crate::process::{HealthChange, HealthState, Probed, SlotLog, probe};
 use crate::reconcile::Health;
 
-/// How long one question may take.
+/// How long one probe may take.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Which start of which slot answered, and what.
+/// The answer of one probe, with the slot and the generation that it is about.
 pub(super) type Answered = (SlotId, Generation, Probed);
 
 /// Sends health probes and takes their answers. Each probe is a task of its own: a slot that hangs delays no other.
@@ -83,7 +83,7 @@ fn note_answer(live: &mut LiveSlot, generation: Generation, probed: Probed) -> b
     true
 }
 
-/// Why a slot is given up stands at the end of its log, where whoever asks what became of it looks first.
+/// Notes at the end of a slot's log why it is given up, where a reader looks first.
 fn note_verdict(log: &SlotLog, checks: &HealthState, change: HealthChange) {
     if let Some(verdict) = checks.verdict(change) {
         log.note(&verdict);

@@ -1,7 +1,7 @@
-//! What an agent tells of its machine in its log: at its start, and when it changes.
+//! Log lines about the machine: at the agent's start, and when something changes.
 //!
-//! An operator who wonders why a runner offers nothing reads it here first: which driver answers and which does not,
-//! which GPUs there are and in which health, and which runtimes have their program.
+//! They tell an operator why a runner offers nothing: whether the driver answers, which GPUs there are and in which
+//! health, and which runtimes have their program.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -12,22 +12,22 @@ use berth_domain::{DeviceUuid, GpuHealth, RuntimeKind};
 use crate::inventory::{DriverStatus, GpuSeen, Inventory};
 use crate::runtime::Runtimes;
 
-/// Notes of the inventory are told again after this, if they changed.
+/// How often notes of the inventory are logged again, if they changed.
 const NOTES_EVERY: Duration = Duration::from_secs(60);
 
-/// What was told of the machine last.
+/// What was last logged of the machine.
 #[derive(Debug, Default)]
 pub(super) struct InventoryLog {
     driver: Option<DriverStatus>,
     gpus: BTreeMap<DeviceUuid, GpuHealth>,
     notes: Vec<String>,
     notes_logged: Option<Instant>,
-    /// It was said that there is no GPU.
+    /// Whether the log says that there is no GPU.
     has_warned_of_no_gpu: bool,
 }
 
 impl InventoryLog {
-    /// Tells what is new of the driver and the GPUs. Health that changed is told again; use of memory is not.
+    /// Logs what is new of the driver and the GPUs. A change of health is logged; memory use is not.
     pub(super) fn log_changes(&mut self, inventory: &Inventory) {
         self.log_driver(&inventory.driver);
         for gpu in &inventory.gpus {
@@ -37,7 +37,7 @@ impl InventoryLog {
         self.warn_if_no_gpu(inventory);
     }
 
-    /// Notes may say for how long something has lasted, so that they differ at each look: they are told now and then.
+    /// Logs notes. They may contain durations and so differ at each look: they are logged again after a while.
     fn log_notes(&mut self, notes: &[String]) {
         if self.notes == notes || self.notes_logged.is_some_and(|told| told.elapsed() < NOTES_EVERY) {
             return;
@@ -51,7 +51,7 @@ impl InventoryLog {
 
     fn log_driver(&mut self, driver: &DriverStatus) {
         let is_unlisted = matches!(driver, DriverStatus::Present { version } if version.is_empty());
-        // Why it does not answer may say for how long already, and is told once.
+        // The reason of a driver that does not answer may contain a duration, and is logged once.
         let is_same = |told: &DriverStatus| {
             told == driver || matches!((told, driver), (DriverStatus::Absent(_), DriverStatus::Absent(_)))
         };
@@ -63,7 +63,7 @@ impl InventoryLog {
             DriverStatus::Present { version } => {
                 tracing::info!(version, "the NVIDIA driver answers, version {version}")
             }
-            // Without a GPU the line about that says it.
+            // Without a GPU, the message about that contains the reason.
             DriverStatus::Absent(why) if !self.gpus.is_empty() => {
                 tracing::warn!(why, "the NVIDIA driver does not answer: {why}");
             }
@@ -115,7 +115,7 @@ fn kind_word(kind: RuntimeKind) -> &'static str {
     }
 }
 
-/// Tells which runtimes there are, and whether the program of each is on the machine.
+/// Logs which runtimes there are, and whether the program of each is on the machine.
 pub(super) fn log_runtimes(runtimes: &Runtimes, path: &OsStr) {
     let mut found = 0;
     for runtime in runtimes.iter() {

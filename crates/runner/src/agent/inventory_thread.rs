@@ -1,4 +1,4 @@
-//! The agent's eyes: one thread that looks at the machine, so that nothing else waits for the driver.
+//! The inventory thread: one thread that reads the machine, so that no other part waits for the driver.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -7,29 +7,29 @@ use std::time::{Duration, Instant};
 use berth_domain::{Bytes, DesiredGpu, DeviceUuid, Span};
 use tokio::sync::watch;
 
-use super::{Look, now};
-use crate::inventory::{Detail, Gpus, InventorySettings, Machine};
+use crate::clock::now;
+use crate::inventory::{Detail, Gpus, Inventory, InventorySettings, Machine};
 
-/// How often it looks by itself, and how often at everything.
+/// How often it reads usage by itself, and how often the full inventory.
 const USAGE_EVERY: Duration = Duration::from_secs(2);
 const FULL_EVERY: Duration = Duration::from_secs(10);
 
-/// What is asked of the eyes.
+/// A request to the inventory thread.
 enum InventoryRequest {
-    /// Look; the number tells looks that were begun after the question from others.
+    /// Read the inventory. The number tells readings that were begun after the request from others.
     Look(u64),
-    /// A simulated GPU cannot see who uses it: it is told.
+    /// Note which process uses a simulated GPU, which has no driver that could see it.
     Occupy { pid: u32, uuid: DeviceUuid, bytes: Bytes },
 }
 
-/// What was seen, and the last question that had been asked when the look began.
+/// The latest inventory, and the last request that had arrived when its reading began.
 #[derive(Default)]
 struct LatestInventory {
     answered_request: u64,
     inventory: Option<Arc<Inventory>>,
 }
 
-/// The way to the thread that looks. It ends when this and every [`Occupancy`] are dropped.
+/// The handle of the inventory thread. The thread ends when this and each [`Occupancy`] are dropped.
 pub(super) struct InventoryThread {
     requests: Sender<InventoryRequest>,
     last_request: u64,
@@ -44,22 +44,22 @@ impl InventoryThread {
         Ok(Self { requests, last_request: 0, latest })
     }
 
-    /// What was seen last.
+    /// Returns the latest inventory.
     pub(super) fn inventory(&self) -> Option<Arc<Inventory>> {
         self.latest.borrow().inventory.clone()
     }
 
-    /// Look soon.
+    /// Requests a reading, and does not wait for it.
     pub(super) fn look_soon(&mut self) {
         self.last_request += 1;
         drop(self.requests.send(InventoryRequest::Look(self.last_request)));
     }
 
-    /// Looks now, and waits for a look that began after this call. False if it takes longer than it may.
+    /// Requests a reading and waits for one that began after this call. Returns false on a timeout.
     pub(super) async fn look_now(&mut self, deadline: Span) -> bool {
         self.look_soon();
         let wanted = self.last_request;
-        // One look may be under way already, begun before the question.
+        // One reading may be under way already, begun before the request.
         let timeouts = Duration::from_millis(deadline.millis().saturating_mul(2));
         let newer = self.latest.wait_for(|latest| latest.answered_request >= wanted);
         tokio::time::timeout(timeouts, newer).await.is_ok_and(|seen| seen.is_ok())

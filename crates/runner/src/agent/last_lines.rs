@@ -1,4 +1,4 @@
-//! The last lines of slots that failed or ended by themselves, told with their end.
+//! The last log lines of slots that failed or ended by themselves, reported with their end.
 
 use berth_domain::{LogTail, SlotEnd};
 use berth_wire::ReportedSlot;
@@ -7,7 +7,7 @@ use super::slots::Slots;
 use crate::process::Redactor;
 use crate::reconcile::{LocalState, SlotRecord};
 
-/// The most bytes of all last lines in one report. What is left out is in the logs, which the server asks for.
+/// The most bytes of all last lines in one report. The rest is in the logs, which the server can ask for.
 const MOST_BYTES: usize = 128 << 10;
 
 /// Adds the last lines of slots that ended unasked to the report of their end.
@@ -36,7 +36,7 @@ fn last_lines(slots: &Slots, record: &SlotRecord, redactor: &Redactor) -> LogTai
     LogTail::of_bytes(&redactor.redact(bytes))
 }
 
-/// Whether a slot failed, or is a job that ended by itself.
+/// Returns whether a slot failed, or is a job that ended by itself.
 fn has_ended_unasked(state: &LocalState) -> bool {
     let unasked = |why: &SlotEnd| matches!(why, SlotEnd::Failed(_) | SlotEnd::Exited(_));
     match state {

@@ -1,7 +1,7 @@
-//! The conversation with the server: one report at a time, and one long poll. Neither holds up a round.
+//! The connection to the server: one report at a time, and one long poll. Neither delays a round.
 //!
-//! A server that speaks another protocol might mean something else by what it says. So nothing that it says is taken in:
-//! the agent says what has to be upgraded, leaves its slots as they are, and asks again later.
+//! A server with another protocol version might mean something else by its answers. So the agent ignores them: it logs
+//! what has to be upgraded, leaves its slots as they are, and asks again later.
 
 use std::time::{Duration, Instant};
 
@@ -15,53 +15,53 @@ use crate::record::ClusterBinding;
 
 /// How long a poll waits for a change.
 const POLL: berth_domain::Span = berth_domain::Span::from_secs(25);
-/// Pauses after a failed request: doubled each time.
+/// The pause after a failed request, doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How often it is said that the server speaks another protocol.
+/// How often the log says that the server has another protocol.
 const WARN_EVERY: Duration = Duration::from_secs(60);
-/// The code of a server that refuses an agent because it speaks another protocol.
+/// The code of a server that refuses an agent of another protocol.
 const PROTOCOL_MISMATCH: &str = "protocol_mismatch";
 
-/// What was heard.
+/// A message of the server.
 pub(super) enum ServerMessage {
-    /// Which server this is.
+    /// The cluster of the server.
     ClusterKnown(ClusterBinding),
-    /// A report was taken in.
+    /// The server accepted a report.
     ReportAccepted,
-    /// What should run, and what else the server asks for.
+    /// The desired state, and the server's requests.
     Desired(DesiredState, Vec<AgentRequest>),
-    /// What should have run once: a newer answer was faster.
+    /// A desired state that is older than one that arrived before.
     OutdatedDesired,
-    /// A newer agent has this id.
+    /// A newer agent has this runner id.
     Superseded,
-    /// The server will not have it.
+    /// The server refuses the agent.
     Refused(Box<ClientError>),
-    /// The report was not taken in: say it again.
+    /// A request failed, and has to be repeated.
     RequestFailed,
 }
 
 type VersionTask = JoinHandle<Result<berth_wire::Version, ClientError>>;
 type ReportTask = JoinHandle<Result<ReportAnswer, ClientError>>;
-/// What is desired, and when it was asked for.
+/// The desired state, and when it was requested.
 type PollTask = JoinHandle<Result<(Desired, Instant), ClientError>>;
 
-/// The way to the server.
+/// The connection to the server.
 pub(super) struct ServerLink {
     client: Client,
     id: RunnerId,
     incarnation: Option<Incarnation>,
     sequence: u64,
-    /// The newest wish that was heard since it registered.
+    /// The newest desired state since the agent registered.
     newest: Option<Version>,
     asking: Option<VersionTask>,
     reporting: Option<ReportTask>,
     polling: Option<PollTask>,
     pause: Duration,
     binding: Option<ClusterBinding>,
-    /// The last report was answered in the agent's protocol: what the server wants may be asked for.
+    /// The last report was answered in the agent's protocol: the desired state may be polled.
     is_protocol_agreed: bool,
-    /// When it was last said that the server speaks another protocol.
+    /// When the log last said that the server has another protocol.
     warned_of_protocol: Option<Instant>,
 }
 
@@ -83,17 +83,17 @@ impl ServerLink {
         }
     }
 
-    /// Notes what was obeyed last: the server is shown it from now on.
+    /// Sets the binding, which the server is shown from now on.
     pub(super) fn set_binding(&mut self, binding: Option<ClusterBinding>) {
         self.binding = binding;
     }
 
-    /// Whether a report is under way, or the question to whom.
+    /// Returns whether a report is under way, or the question for the cluster.
     pub(super) fn is_sending(&self) -> bool {
         self.reporting.is_some() || self.asking.is_some()
     }
 
-    /// Asks which server this is: an agent that obeys none yet has to know before it can tell which slots are its own.
+    /// Asks for the server's cluster: an agent without a binding needs it to know which slots are its own.
     pub(super) fn ask_for_cluster(&mut self) {
         let (client, pause) = (self.client.clone(), self.pause);
         self.asking = Some(tokio::spawn(async move {
@@ -116,7 +116,7 @@ impl ServerLink {
         }));
     }
 
-    /// Waits for the next thing the server says. Never, if nothing was asked.
+    /// Waits for the next message of the server. Waits for ever if no request is under way.
     pub(super) async fn next_message(&mut self) -> ServerMessage {
         self.start_poll();
         tokio::select! {
@@ -191,7 +191,7 @@ impl ServerLink {
     fn handle_report_answer(&mut self, answer: Result<ReportAnswer, ClientError>) -> ServerMessage {
         match answer {
             Ok(answer) if answer.protocol != PROTOCOL => {
-                // Its number is kept, so that it does not register anew with every report.
+                // The incarnation is kept, so that the agent does not register again with each report.
                 self.incarnation = Some(answer.incarnation);
                 self.handle_protocol_mismatch(answer.protocol)
             }
@@ -207,7 +207,7 @@ impl ServerLink {
         }
     }
 
-    /// The server speaks another protocol: nothing that it says counts.
+    /// Handles a server of another protocol: its answers are ignored.
     fn handle_protocol_mismatch(&mut self, theirs: u32) -> ServerMessage {
         let upgrade = if theirs > PROTOCOL { "this agent" } else { "the server" };
         self.suspend(&format!(
@@ -237,7 +237,7 @@ impl ServerLink {
             return ServerMessage::Superseded;
         }
         if error.is_code("not_registered") || error.is_code("unknown_runner") || error.is_code("old_boot") {
-            // The server forgot it, or was replaced: it registers anew.
+            // The server forgot the agent, or was replaced: the agent registers again.
             self.incarnation = None;
             self.newest = None;
             self.polling.take().inspect(JoinHandle::abort);
@@ -256,7 +256,7 @@ impl ServerLink {
     }
 }
 
-/// Waits for a task, if there is one, and takes it away.
+/// Waits for a task, if there is one, and removes it.
 async fn finished<T>(task: &mut Option<JoinHandle<T>>) -> Option<T> {
     let Some(running) = task else { return std::future::pending().await };
     let done = running.await.ok();

@@ -1,4 +1,5 @@
-//! The agent: looks, decides, acts and reports, again and again. All decisions are [`crate::reconcile`]'s, which is pure.
+//! The agent: observes, decides, acts and reports, again and again. All decisions are made by [`crate::reconcile`],
+//! which is pure.
 //!
 //! ```text
 //! inventory (its own thread) ──┐
@@ -13,10 +14,10 @@
 //! | [`crate::reconcile`] | decides what to do next | nothing: it is a function |
 //! | `Executor` | starts, signals, adopts; writes the record first | processes, the record |
 //! | `Reporter` | tells the server | nothing |
-//! | `Slots` | what the parts above know of slots | |
+//! | `Slots` | holds what the parts above know of slots | |
 //!
-//! One task does the rounds. What may block (the driver, the server) is asked elsewhere and answers through channels, so
-//! that a driver that hangs or a server that is away delays no round.
+//! One task does the rounds. Calls that may block (the driver, the server) run elsewhere and answer through channels,
+//! so that a driver that hangs or a server that is away delays no round.
 
 mod act;
 mod adopt;
@@ -51,7 +52,7 @@ use tokio::sync::watch;
 pub use config::{AgentConfig, AgentSettings, ConfigError};
 pub use users::log_slot_users;
 
-use crate::inventory::Inventory;
+use crate::clock::now;
 use crate::process::{ProcessTable, SpawnOptions};
 use crate::reconcile::{Action, Assignment, DesiredState, Doubt, ReconcileInput, SearchResult, Version, reconcile};
 use crate::record::{ClusterBinding, RecordError};
@@ -67,19 +68,19 @@ use report::Reporter;
 use requests::RequestAnswers;
 use slots::Slots;
 
-/// While something is changing, the machine is looked at this often.
+/// How often the machine is observed while a slot is changing.
 const POLL_WHILE_CHANGING: Duration = Duration::from_millis(20);
-/// While nothing is, this often: the end of a process is heard at once.
+/// How often the machine is observed while none is. The end of a process is noticed at once.
 const POLL_AT_REST: Duration = Duration::from_secs(10);
-/// How often what slots write is read, and slots that serve are probed if it is their turn.
+/// How often logs are read, and slots that serve are probed if it is their turn.
 const CHORES_EVERY: Duration = Duration::from_secs(1);
-/// How many rounds may follow each other at once; more would be a loop.
+/// How many rounds may follow each other without a pause; more would be an endless loop.
 const MAX_ROUNDS: usize = 16;
 
 /// Why an agent ends.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// Its own record cannot be kept: it must not act without.
+    /// The agent's record cannot be written, and the agent must not act without it.
     #[error(transparent)]
     Record(#[from] RecordError),
     /// Another start of this agent has registered.
@@ -87,10 +88,10 @@ pub enum AgentError {
         "runner {0} was registered by another agent: this one ends and leaves its slots alone. Two agents need two ids"
     )]
     Superseded(berth_domain::RunnerId),
-    /// The server does not let it in.
+    /// The server refused the agent.
     #[error("the server refuses this agent: {0}")]
     Refused(Box<ClientError>),
-    /// Something on this machine does not work.
+    /// An operation on this machine failed.
     #[error("{0}: {1}")]
     Io(&'static str, #[source] std::io::Error),
 }
@@ -98,11 +99,11 @@ pub enum AgentError {
 /// What an agent needs to run.
 #[derive(Debug)]
 pub struct AgentParts {
-    /// Who it is and how it should behave.
+    /// The agent's checked configuration.
     pub settings: AgentSettings,
-    /// What it can start.
+    /// The runtimes that it can start.
     pub runtimes: Runtimes,
-    /// The way to the server.
+    /// The client of the server.
     pub client: Client,
     /// How processes are started.
     pub spawning: SpawnOptions,
@@ -123,12 +124,12 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Runs until `stop` becomes true, or until it must not go on.
+    /// Runs until `stop` becomes true, or until an error ends the agent.
     pub async fn run(parts: AgentParts, mut stop: watch::Receiver<bool>) -> Result<(), AgentError> {
         let mut agent = Self::start(parts)?;
         agent.executor.adopt_recorded_slots(&mut agent.slots, &agent.programs.runtimes)?;
         agent.slots.prune_logs();
-        // Without a first look there is nothing to report.
+        // Without an inventory there is nothing to report.
         agent.observer.look_now().await;
         secrets::warn_of_loose_files(&agent.programs.runtimes);
         inventory_log::log_runtimes(&agent.programs.runtimes, &agent.settings.path());
@@ -170,8 +171,8 @@ impl Agent {
         for _ in 0..MAX_ROUNDS {
             self.slots.store.write_pending()?;
             let mut actions = self.next_actions(is_fresh);
-            // What a start or a proof counts on must be newer than everything before it: the driver is asked, and all
-            // is decided once more.
+            // Starts and proofs rely on what the driver says after everything that went before: so the driver is asked,
+            // and all is decided once more.
             if !is_fresh && actions.iter().any(Action::needs_fresh_observation) {
                 is_fresh = self.observer.look_now().await;
                 if is_fresh {
@@ -195,8 +196,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Observes and decides. Slots that are not on record are looked for only if the driver was just asked: what follows
-    /// for them counts on it.
+    /// Observes and decides. Slots that are not on record are searched for only if the driver was just asked, because
+    /// the result relies on it.
     fn next_actions(&mut self, is_fresh: bool) -> Vec<Action> {
         let (begun, now) = (Instant::now(), now());
         let table = match ProcessTable::read() {
@@ -266,11 +267,11 @@ impl Agent {
         }
     }
 
-    /// Waits until there is a reason for another round. Meanwhile slots are probed and their logs are read: with many
-    /// slots it is always the turn of one of them, and none of it is a reason by itself.
+    /// Waits until there is a reason for another round. Meanwhile slots are probed and their logs are read, which is no
+    /// reason by itself.
     async fn wait(&mut self, stop: &mut watch::Receiver<bool>) -> Result<(), AgentError> {
         let is_changing = self.slots.records().values().any(|record| !record.is_at_rest());
-        // What could not be found out, or could not be written, is tried again.
+        // Searches and writes that failed are repeated.
         let is_tried_again = !self.slots.doubts().is_empty() || !self.executor.can_record(&self.slots.store);
         let until = Instant::now()
             + match (is_changing, is_tried_again) {
@@ -324,13 +325,13 @@ impl Agent {
         Some(Instant::now() + Duration::from_millis(next.since(now()).millis().max(1)))
     }
 
-    /// Takes in what the server said. Returns whether another round is needed.
+    /// Handles a message of the server. Returns whether another round is needed.
     fn handle_message(&mut self, message: ServerMessage) -> Result<bool, AgentError> {
         match message {
             ServerMessage::ClusterKnown(server) => self.bind_to_cluster(server).map(|()| true),
             ServerMessage::ReportAccepted => Ok(self.slots.has_news),
             ServerMessage::Desired(desired, requests) => self.handle_desired(desired, requests),
-            // After `Overtaken` the server is shown what was obeyed: it may have forgotten that it gave that answer.
+            // After `OutdatedDesired` the next report shows the server its newest answer, which it may have forgotten.
             ServerMessage::OutdatedDesired | ServerMessage::RequestFailed => {
                 self.slots.has_news = true;
                 Ok(true)
@@ -340,8 +341,8 @@ impl Agent {
         }
     }
 
-    /// Binds the agent to the first server that it hears of. Only then is it known which processes are its own: another
-    /// agent of this name may serve another cluster on this machine.
+    /// Binds the agent to the first cluster that it hears of. Only then is it known which processes are its own:
+    /// another agent of this name may serve another cluster on this machine.
     fn bind_to_cluster(&mut self, server: ClusterBinding) -> Result<(), AgentError> {
         self.slots.has_news = true;
         let cluster = server.cluster;
@@ -363,7 +364,7 @@ impl Agent {
             store.bind(offered)?;
             self.reporter.link.set_binding(store.binding().cloned());
         }
-        // Another cluster's server is told nothing of what slots wrote.
+        // The server of another cluster gets no logs.
         if !is_other_cluster {
             let Self { request_answers, slots, settings, executor, programs, .. } = self;
             request_answers.answer(requests, slots, settings, || executor.secrets.redactor(&programs.runtimes));
@@ -371,7 +372,7 @@ impl Agent {
         Ok(self.assignment.replace(desired, Instant::now()))
     }
 
-    /// Returns whether an agent that was told to stop stays until its slots are gone, and the server knows it.
+    /// Returns whether an agent that was told to stop goes on until its slots are gone and the server knows it.
     fn must_finish_draining(&mut self, stop: &mut watch::Receiver<bool>) -> bool {
         stop.borrow_and_update();
         if !self.settings.drain_on_sigterm {
@@ -391,12 +392,3 @@ impl From<&DesiredState> for ClusterBinding {
         Self { cluster, epoch, revision, code: desired.code.clone() }
     }
 }
-
-/// Returns the time of day.
-fn now() -> Timestamp {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-}
-
-/// What was last seen of the machine.
-type Look = Option<Arc<Inventory>>;

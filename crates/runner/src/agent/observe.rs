@@ -1,43 +1,44 @@
-//! What is: processes and the driver's view, slot by slot.
+//! Observing: the processes and the driver's view of each slot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 
 use berth_domain::{DeviceUuid, GpuHealth, RunnerId, SlotEnd, SlotId, Span, Timestamp, WorkloadKind};
 
+use super::AgentError;
 use super::config::AgentSettings;
 use super::inventory_log::InventoryLog;
 use super::inventory_thread::{InventoryThread, Occupancy};
 use super::live::LiveSlot;
 use super::slots::Slots;
-use super::{AgentError, Look};
 use crate::inventory::{self, GpuSeen, Inventory, ProcessesSeen};
 use crate::process::{Depth, Exit, ExitFile, ExitNote, Process, ProcessId, ProcessTable, UnexpectedEnd, classify};
 use crate::reconcile::{DeviceObservation, DriverView, LocalState, SlotObservation, SlotRecord, TreeState};
 use crate::runtime::UserId;
 
-/// How much of a slot's log is looked at for the reason of its end.
+/// How many bytes of a slot's log are classified for the reason of its end.
 const CLASSIFIED_LOG_BYTES: usize = 16 * 1024;
 
 /// Looks at the machine: the driver through a thread of its own, and the processes of each slot.
 ///
-/// An observer changes nothing on the machine. What it sees of a slot that outlives one look (its pids, its memory, how
-/// its process ended) is noted in [`LiveSlot`].
+/// An observer changes nothing on the machine. What it learns of a slot that outlives one look (its pids, its memory,
+/// how its process ended) is kept in [`LiveSlot`].
 pub(super) struct Observer {
     inventory_thread: InventoryThread,
     /// How long the driver may take for one look.
     deadline: Span,
     inventory_log: InventoryLog,
     pub(super) runner: RunnerId,
-    /// The users that slots run as: only their processes can carry a mark that counts.
+    /// The users that slots run as: a mark counts on their processes only.
     pub(super) users: BTreeSet<UserId>,
 }
 
-/// What is seen at one time.
+/// What is observed at one time.
 pub(super) struct Observation {
-    /// Each slot on record of which something is at hand.
+    /// The slots on record whose processes this agent follows.
     pub(super) slots: BTreeMap<SlotId, SlotObservation>,
-    /// What the driver says is free, device by device.
+    /// The free memory of each device.
     pub(super) devices: Vec<DeviceObservation>,
 }
 
@@ -49,7 +50,7 @@ impl Observer {
         Ok(Self { inventory_thread, deadline, inventory_log: InventoryLog::default(), runner, users })
     }
 
-    /// Returns what was last seen of the machine.
+    /// Returns the latest inventory.
     pub(super) fn inventory(&self) -> Option<Arc<Inventory>> {
         self.inventory_thread.inventory()
     }
@@ -59,17 +60,17 @@ impl Observer {
         self.inventory_thread.occupancy()
     }
 
-    /// Asks for a look at the driver, and does not wait for it.
+    /// Requests a reading of the driver, and does not wait for it.
     pub(super) fn look_soon(&mut self) {
         self.inventory_thread.look_soon();
     }
 
-    /// Looks at the driver and waits for the answer. Returns false if the driver takes too long.
+    /// Reads the driver and waits for the answer. Returns false if the driver takes too long.
     pub(super) async fn look_now(&mut self) -> bool {
         self.inventory_thread.look_now(self.deadline).await
     }
 
-    /// Looks at the processes and devices of every slot on record.
+    /// Observes the processes and devices of each slot on record.
     pub(super) fn observe(
         &mut self,
         slots: &mut Slots,
@@ -91,7 +92,7 @@ impl Observer {
     }
 }
 
-/// Returns what the driver says is free, device by device.
+/// Returns the free memory of each device.
 fn devices(inventory: Option<&Inventory>) -> Vec<DeviceObservation> {
     let gpus = inventory.map(|inventory| inventory.gpus.as_slice()).unwrap_or_default();
     let seen = |gpu: &GpuSeen| {
@@ -115,7 +116,7 @@ fn look(
         drop(live.log.pump());
         let was_asked = !matches!(record.state, LocalState::Planned | LocalState::Started { .. });
         let end = live.note_end(exit, was_asked);
-        // How a process ends that was asked to end says nothing of the slot: a signal is then no crash.
+        // The exit status of a process that was asked to end says nothing of the slot: a signal is then no crash.
         match was_asked {
             true => tracing::info!(slot = %record.id, ?exit, "its process has ended, as it was asked to"),
             false => tracing::info!(slot = %record.id, ?exit, ?end, "its process has ended by itself"),
@@ -127,7 +128,7 @@ fn look(
             live.unknown = None;
             seen_of(&members)
         }
-        // A look that fails says nothing, and is no proof of anything.
+        // A look that fails proves nothing.
         Err(error) => {
             if live.unknown.is_none() {
                 tracing::warn!(slot = %record.id, %error, "its processes cannot be told: it stays as it is");
@@ -139,7 +140,7 @@ fn look(
     note_memory(record, live, table, inventory);
     SlotObservation {
         driver: on_driver(record, live, inventory),
-        // Only now: while somebody lives, it may not have made its exit file yet.
+        // The exit file is read last: while a process lives, it may not have made its exit file yet.
         ended: live.ended.or_else(|| planned_end(record, live, &tree)),
         tree,
         health: live.health,
@@ -148,13 +149,13 @@ fn look(
     }
 }
 
-/// How a job ended whose agent died before it could note that it had started it. Nothing if it was not started.
+/// Returns how a job ended whose agent died before it could note the start, or `None` if it was not started.
 fn planned_end(record: &SlotRecord, live: &LiveSlot, tree: &TreeState) -> Option<SlotEnd> {
     let is_over = record.state == LocalState::Planned && *tree == TreeState::Empty && live.kind == WorkloadKind::Job;
     if is_over { noted_end(live) } else { None }
 }
 
-/// How a job ended by its exit file. Nothing if there is none: then it was not started.
+/// Returns how a job ended by its exit file, or `None` if there is none: then it was not started.
 pub(super) fn noted_end(live: &LiveSlot) -> Option<SlotEnd> {
     match ExitFile::at(live.log.exit_file()).read()? {
         ExitNote::Started => Some(end_of(live, Exit::Unknown)),
@@ -162,7 +163,7 @@ pub(super) fn noted_end(live: &LiveSlot) -> Option<SlotEnd> {
     }
 }
 
-/// Who belongs to the slot. To say that nobody is left takes a thorough look; while all is well a quick one will do.
+/// Finds the slot's processes. A thorough look is needed to find that none is left; otherwise a quick one will do.
 fn find(record: &SlotRecord, live: &mut LiveSlot, table: &ProcessTable) -> io::Result<Vec<ProcessId>> {
     let is_steady = matches!(record.state, LocalState::Started { .. }) && live.ended.is_none();
     let mut members = if is_steady { live.tree.look(table, Depth::Quick)? } else { Vec::new() };
@@ -172,12 +173,12 @@ fn find(record: &SlotRecord, live: &mut LiveSlot, table: &ProcessTable) -> io::R
     Ok(members)
 }
 
-/// Pids of the living, and of those whom the driver may not have let go of yet.
+/// Remembers the pids of living processes, and of those that the driver may still list.
 fn remember_pids(live: &mut LiveSlot, members: &[ProcessId], inventory: Option<&Inventory>, now: Timestamp) {
     let LiveSlot { pids, last_alive, .. } = live;
     pids.extend(members.iter().map(|process| process.pid));
     last_alive.extend(members.iter().map(|process| (process.pid, now)));
-    // A pid that came with the record may have been alive until now.
+    // A pid from the record may have been alive until now.
     for pid in pids.iter() {
         last_alive.entry(*pid).or_insert(now);
     }
@@ -194,7 +195,7 @@ fn seen_of(members: &[ProcessId]) -> TreeState {
     oldest.cloned().map_or(TreeState::Empty, TreeState::Alive)
 }
 
-/// How a slot's first process came to its end, and what that means.
+/// Returns what the end of a slot's first process means.
 pub(super) fn end_of(live: &LiveSlot, exit: Exit) -> SlotEnd {
     match exit {
         Exit::Code(code) if live.kind == WorkloadKind::Job => SlotEnd::Exited(code),
@@ -206,19 +207,20 @@ pub(super) fn end_of(live: &LiveSlot, exit: Exit) -> SlotEnd {
     }
 }
 
-/// Devices on which the driver lists one of a slot's pids; and those of its own of which the driver will not say.
+/// Returns the devices on which the driver lists one of a slot's pids, and the slot's own devices whose processes are
+/// unknown.
 fn on_driver(record: &SlotRecord, live: &LiveSlot, inventory: Option<&Inventory>) -> DriverView {
     let own: BTreeSet<&DeviceUuid> = record.gpus.iter().map(|gpu| &gpu.uuid).collect();
     let Some(inventory) = inventory else { return DriverView::Unknown };
     let is_clear = |gpu: &GpuSeen| match gpu.health {
         GpuHealth::Ok => gpu.processes.is_clear_of(&live.pids),
-        // A device that is lost holds nothing that anybody could get.
+        // A lost device holds no memory that could be used.
         GpuHealth::Lost => true,
         GpuHealth::Stale | GpuHealth::Failed => false,
     };
     let lists_it = |gpu: &GpuSeen| matches!(&gpu.processes, ProcessesSeen::Listed(_)) && !is_clear(gpu);
     let seen = inventory.gpus.iter().filter(|gpu| if own.contains(&gpu.uuid) { !is_clear(gpu) } else { lists_it(gpu) });
-    // One that the driver does not have holds nothing; if nobody can ask the driver, it may.
+    // A device that the driver does not have holds nothing; if the driver cannot be asked, it may.
     let is_driver_sure = !matches!(inventory.driver, inventory::DriverStatus::Absent(_)) && inventory.notes.is_empty();
     let is_seen = |uuid: &DeviceUuid| inventory.gpus.iter().any(|gpu| gpu.uuid == *uuid);
     let unseen = own.iter().copied().filter(|uuid| !is_driver_sure && !is_seen(uuid));
@@ -226,7 +228,7 @@ fn on_driver(record: &SlotRecord, live: &LiveSlot, inventory: Option<&Inventory>
     if busy.is_empty() { DriverView::Clear } else { DriverView::Busy(busy) }
 }
 
-/// Notes what the driver sees a slot use: of its own devices, and of any other on which it is found.
+/// Notes the memory that the driver attributes to a slot: on its own devices, and on any other where it is found.
 fn note_memory(record: &SlotRecord, live: &mut LiveSlot, table: &ProcessTable, inventory: Option<&Inventory>) {
     let gpus = inventory.map(|inventory| inventory.gpus.as_slice()).unwrap_or_default();
     for gpu in gpus.iter().filter(|gpu| gpu.health == GpuHealth::Ok) {

@@ -1,4 +1,4 @@
-//! The programs of this machine: the configured runtimes, and what their engines say of themselves.
+//! The programs of this machine: the configured runtimes, and the versions and options of their engines.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Programs {
         Some(is_new)
     }
 
-    /// Returns the runtimes whose programs this machine has, with every option that their templates need.
+    /// Returns the runtimes whose programs this machine has, with all options that their templates need.
     pub(super) fn offered(&self) -> BTreeMap<RuntimeName, RuntimeKind> {
         self.settings.offered(&self.runtimes, &self.engines)
     }

@@ -1,4 +1,4 @@
-//! Waiting for ended processes, so that none of them stays in the machine's process table as a zombie.
+//! Reaping ended processes, so that none of them stays in the machine's process table as a zombie.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::AgentError;
 /// The process table is read for ended children at most this often.
 const REAP_EVERY: Duration = Duration::from_millis(50);
 
-/// Says when ended children should be waited for.
+/// Schedules the reaping of ended children.
 pub(super) struct Reaper {
     /// Fires when any child ends, also one that a slot left behind.
     child_ended: Signal,
@@ -30,12 +30,12 @@ impl Reaper {
         Some(())
     }
 
-    /// Returns when children should be waited for, if any has ended.
+    /// Returns when children should be reaped, if any has ended.
     pub(super) fn next(&self) -> Option<Instant> {
         self.next
     }
 
-    /// Returns whether children should be waited for now, once for each time that it is due.
+    /// Returns whether children should be reaped now, once for each time that it is due.
     pub(super) fn take_due(&mut self) -> bool {
         let is_due = self.next.is_some_and(|at| Instant::now() >= at);
         if is_due {

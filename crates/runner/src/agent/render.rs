@@ -1,4 +1,4 @@
-//! The command of a slot: rendered for a start, and rendered again for a slot that is taken over.
+//! The command of a slot: rendered for a start, and rendered again for a slot that is adopted.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::inventory::Inventory;
 use crate::reconcile::SlotRecord;
 use crate::runtime::{Launch, LaunchContext, RenderError, Runtimes, StartRequest, render, render_started};
 
-/// Why nothing was started for a slot: the class of it, and what exactly is wrong.
+/// Why nothing was started for a slot: the reason code, and the exact error.
 pub(super) struct StartFailure {
     pub(super) why: FailureReason,
     pub(super) text: String,
@@ -23,7 +23,7 @@ impl StartFailure {
 }
 
 impl Executor {
-    /// Leases a port for a slot and makes its command, with its secrets.
+    /// Leases a port for a slot and renders its command, with its secrets.
     pub(super) fn prepare_launch(
         &mut self,
         record: &SlotRecord,
@@ -36,8 +36,8 @@ impl Executor {
         planned.inspect_err(|_| self.ports.release(port))
     }
 
-    /// Adds the secrets of a slot's runtime, and refuses a slot whose arguments would show a secret to every user of the
-    /// machine. A slot that was started before this rule existed is still taken over.
+    /// Adds the secrets of a slot's runtime, and refuses a slot whose arguments would show a secret to all users of the
+    /// machine. A slot that was started before this rule existed is still adopted.
     fn with_secrets(
         &mut self,
         runtimes: &Runtimes,
@@ -74,7 +74,7 @@ fn render_new(
 
 /// Renders a slot that an agent before this one started: where it answers, and how its health is probed.
 ///
-/// Its devices are those on record, since the driver may not have been looked at yet, or may not have them any more.
+/// Its devices are those on record, since the driver may not have been asked yet, or may not have them any more.
 /// Returns `None` where no port is on record: then it is unknown where the slot answers.
 pub(super) fn render_adopted(settings: &AgentSettings, runtimes: &Runtimes, record: &SlotRecord) -> Option<Launch> {
     let request = request(record)?;
@@ -90,7 +90,7 @@ fn surroundings<'a>(
 ) -> LaunchContext<'a> {
     LaunchContext {
         runner: &settings.id,
-        // The server puts its own name for the host into the endpoint; programs that want one get this.
+        // The server puts its own name for the host into the endpoint; programs that need one get this.
         address: settings.address.as_deref().unwrap_or("127.0.0.1"),
         bind: settings.bind,
         port,
@@ -99,7 +99,7 @@ fn surroundings<'a>(
     }
 }
 
-/// Returns the reason that the server is told of a slot that cannot be rendered.
+/// Returns the reason code of a slot that cannot be rendered.
 fn reason_of(error: &RenderError) -> FailureReason {
     match error {
         RenderError::Option { .. }

@@ -1,12 +1,12 @@
-//! What the server is told: the machine, and each slot as it is.
+//! Reporting to the server: the machine, and each slot as it is.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use berth_domain::{
-    Bytes, DeviceUuid, Endpoint, FailureReason, GpuHealth, GpuReport, PoolName, ReasonText, ReportedClaim,
-    ReportedMemory, ReportedState, RunnerReport, Sequence, SlotEnd, SlotId, SlotReport,
+    Bytes, DeviceUuid, Endpoint, FailureReason, GpuHealth, GpuReport, PoolName, ReportedClaim, ReportedMemory,
+    ReportedState, RunnerReport, Sequence, SlotEnd, SlotId, SlotReport,
 };
 use berth_wire as wire;
 use berth_wire::ReportRequest;
@@ -20,13 +20,14 @@ use super::secrets::SlotSecrets;
 use super::slots::Slots;
 use crate::inventory::{Closeness, ComputeMode, GpuLink, GpuSeen, Inventory};
 use crate::reconcile::{Doubt, LocalState, SlotRecord};
+use crate::text::reason_text;
 
-/// A change of what is in use that the server hears of before its time.
+/// A change of memory use that is reported before the next report is due.
 const REPORTED_USE_STEP: Bytes = Bytes::mib(256);
-/// But not more often than this.
+/// The shortest interval between such reports.
 const USE_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the server was told last.
+/// What the last report said.
 #[derive(Debug, Default)]
 pub(super) struct LastReport {
     at: Option<Instant>,
@@ -52,8 +53,8 @@ impl LastReport {
         Self { at: Some(Instant::now()), gpus: inventory.gpus.iter().map(one).collect() }
     }
 
-    /// Whether this is worth saying, though no slot has changed: a GPU is another, or is used otherwise, or it was
-    /// silent for long.
+    /// Returns whether a report is due though no slot has changed: a GPU is another one, or its use has changed, or the
+    /// last report is old.
     fn is_old(&self, new: &Self, report_every: Duration) -> bool {
         let silent = self.at.map(|at| at.elapsed());
         let is_other = |(old, new): (&ReportedGpuUse, &ReportedGpuUse)| {
@@ -89,7 +90,7 @@ impl Reporter {
         inventory.is_some_and(|seen| has_news || self.last_report.is_old(&LastReport::now(seen), report_every))
     }
 
-    /// Sends a report if one is due. An agent that obeys no server yet asks which one this is instead.
+    /// Sends a report if one is due. An agent without a cluster binding asks for the server's cluster instead.
     pub(super) fn report_if_due(
         &mut self,
         slots: &mut Slots,
@@ -111,7 +112,7 @@ impl Reporter {
 
 fn report_of(settings: &AgentSettings, slots: &Slots, programs: &Programs, inventory: &Inventory) -> ReportRequest {
     let doubts = slots.doubts().iter().map(|(id, doubt)| doubt_report(*id, doubt));
-    // The server means the start that is in doubt, not an older one that is on record.
+    // The server means the generation that is in doubt, not an older one that is on record.
     let record = slots.records().values().filter(|record| !slots.doubts().contains_key(&record.id));
     let reported = doubts.chain(record.map(|record| slot_report(record, slots.live.get(&record.id))));
     let offered = programs.offered();
@@ -150,7 +151,7 @@ fn report_of(settings: &AgentSettings, slots: &Slots, programs: &Programs, inven
     request
 }
 
-/// Describes a GPU. A device whose slot was given up is out of order, whatever the driver says of it.
+/// Describes a GPU. A device whose slot was given up counts as failed, whatever the driver says of it.
 fn gpu_report(records: &BTreeMap<SlotId, SlotRecord>, gpu: &GpuSeen) -> GpuReport {
     let given_up = record.values().filter(|record| record.state == LocalState::GivenUp);
     let is_out_of_order = given_up.flat_map(|record| &record.gpus).any(|claim| claim.uuid == gpu.uuid);
@@ -194,13 +195,6 @@ fn link(link: &GpuLink) -> wire::GpuLink {
     }
 }
 
-/// Words for the server, whatever they are made of.
-fn reason_text(text: &str) -> ReasonText {
-    // A character has at most four bytes, and a reason at most 1024.
-    let plain: String = text.chars().take(256).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    ReasonText::new(plain).unwrap_or_else(|_| unreachable!("it is short and has no control characters"))
-}
-
 fn doubt_report(id: SlotId, doubt: &Doubt) -> SlotReport {
     SlotReport {
         id,
@@ -220,7 +214,7 @@ fn slot_report(record: &SlotRecord, live: Option<&LiveSlot>) -> SlotReport {
     let memory = live.map(|live| {
         live.memory.iter().map(|(uuid, row)| ReportedMemory { uuid: uuid.clone(), used: row.now, peak: row.peak })
     });
-    // What is over was proven; of everything else nothing can be said while its processes cannot be told.
+    // A slot that is over was proven gone. Any other is unknown while its processes are.
     let unknown = live.and_then(|live| live.unknown.as_deref()).filter(|_| !record.is_over());
     SlotReport {
         id: record.id,

@@ -1,4 +1,4 @@
-//! What the server asks for beside slots. Each request has a task of its own: a slow reader holds up no round.
+//! Requests of the server beside slots. Each request has a task of its own: a slow reader delays no round.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,7 +14,7 @@ use super::config::AgentSettings;
 use super::slots::Slots;
 use crate::process::{Chunk, Follower, RedactedPieces, Redactor, SlotLog};
 
-/// How many are answered at once. The server tells those again that are left.
+/// How many requests are answered at once. The server repeats the others.
 const MAX_AT_ONCE: usize = 16;
 
 /// The answers that are under way.
@@ -45,7 +45,7 @@ impl RequestAnswers {
         }
     }
 
-    /// Whether there is room for this one, and it is not being answered already.
+    /// Returns whether one more request may be answered, and this one is not being answered already.
     fn may_answer(&mut self, id: RequestId) -> bool {
         self.tasks.retain(|_, task| !task.is_finished());
         self.tasks.len() < MAX_AT_ONCE && !self.tasks.contains_key(&id)
@@ -61,7 +61,7 @@ impl RequestAnswers {
                 Response::Files { reader, question } => {
                     match tokio::task::spawn_blocking(move || read_files(&reader, &question)).await {
                         Ok(answer) => client.answer_with_json(&runner, id, &answer).await,
-                        // It was aborted: nobody waits for it.
+                        // The task was aborted: the server no longer waits for it.
                         Err(_) => Ok(()),
                     }
                 }
@@ -69,7 +69,7 @@ impl RequestAnswers {
             };
             match answered {
                 Ok(()) => {}
-                // Readers come and go.
+                // Readers of logs may disconnect at any time.
                 Err(error) if error.is_code("reader_left") || error.is_code("unknown_request") => {}
                 Err(error) => tracing::warn!(request = %id, %error, "a request was not answered in full"),
             }
@@ -132,7 +132,7 @@ fn read_files(reader: &Reader, question: &Question) -> Answer {
     }
 }
 
-/// Sends what a slot wrote, and what it writes until it is gone if it is to be followed.
+/// Sends the log of a slot, and what it writes until it is gone if the log is followed.
 async fn send_log(
     client: &Client,
     runner: &RunnerId,
@@ -179,7 +179,7 @@ async fn read(mut follower: Follower, mut upload: Upload, follow: bool, mut piec
     }
 }
 
-/// Where something is missing, a line says so. Secrets are taken out.
+/// Redacts a chunk, and marks where bytes are missing.
 fn text(chunk: Chunk, pieces: &mut RedactedPieces) -> Vec<u8> {
     match chunk.lost {
         0 => pieces.push(chunk.bytes),

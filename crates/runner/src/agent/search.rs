@@ -1,7 +1,7 @@
-//! Looking for slots that are not on record: by their marks, and by what the driver lists on their devices.
+//! Searching for slots that are not on record: by their marks, and by what the driver lists on their devices.
 //!
-//! Without a record nobody knows which pids a slot had. So "the driver lists none of its pids" means here that everybody
-//! whom it lists on the slot's devices is known to be somebody else.
+//! Without a record it is unknown which pids a slot had. So "the driver lists none of its pids" means here that each
+//! process that it lists on the slot's devices is known to belong to something else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -17,7 +17,7 @@ use crate::reconcile::SearchResult;
 use crate::runtime::UserId;
 
 impl Observer {
-    /// Looks for slots that are not on record. One process table serves all of them.
+    /// Searches for slots that are not on record. One process table serves all of them.
     pub(super) fn look_for(
         &self,
         slots: &Slots,
@@ -34,7 +34,7 @@ impl Observer {
     }
 }
 
-/// Where one search looks.
+/// What one search looks at.
 struct Search<'a> {
     runner: &'a RunnerId,
     users: &'a BTreeSet<UserId>,
@@ -59,7 +59,7 @@ impl Search<'_> {
         Ok(SearchResult::NotFound { doubt })
     }
 
-    /// Why somebody of a slot may be on its devices though nobody carries its mark.
+    /// Returns why a process of a slot may be on its devices though no process carries its mark.
     fn doubt_on_devices(&self, inventory: &Inventory, slot: &DesiredSlot) -> io::Result<Option<String>> {
         let uuids: BTreeSet<&DeviceUuid> = slot.gpus.iter().map(|gpu| &gpu.uuid).collect();
         for uuid in uuids {
@@ -92,20 +92,21 @@ impl Search<'_> {
             (GpuHealth::Ok, ProcessesSeen::Unknown) => {
                 return Ok(Some(format!("the driver does not say which processes use {uuid}")));
             }
-            // A device that is lost holds nothing that anybody could get.
+            // A lost device holds no memory that could be used.
             (GpuHealth::Lost, _) => return Ok(None),
             (GpuHealth::Stale | GpuHealth::Failed, _) => {
                 let why = gpu.trouble.as_deref().unwrap_or("it does not say why");
                 return Ok(Some(format!("the driver does not answer for {uuid}: {why}")));
             }
         }
-        // In a pid namespace of its own the agent does not see everybody, and the driver may list nobody for them.
+        // In a pid namespace of its own the agent does not see all processes, and the driver may list none of the
+        // others.
         let is_explained = gpu.used_by(&BTreeSet::new(), |pid| self.table.get(pid).is_some()).is_some();
         let doubt = || format!("memory of {uuid} is in use, and the driver does not say by whom");
         Ok((!is_explained && !sees_every_process()).then(doubt))
     }
 
-    /// Why a process that the driver lists may be of a slot that is not on record.
+    /// Returns why a process that the driver lists may belong to a slot that is not on record.
     fn doubt_about(&self, pid: u32) -> io::Result<Option<&'static str>> {
         if self.live.values().any(|live| live.pids.contains(&pid)) {
             return Ok(None);

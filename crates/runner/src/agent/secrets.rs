@@ -1,4 +1,4 @@
-//! The secrets that slots are given, and what is told of slots without them.
+//! The secrets that slots are given, and their removal from logs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -10,7 +10,7 @@ use super::config::AgentSettings;
 use crate::process::Redactor;
 use crate::runtime::{Launch, Runtime, Runtimes, SecretError, SecretSource};
 
-/// Warns of files with secrets that every user of the machine can read.
+/// Warns of files with secrets that all users of the machine can read.
 pub(super) fn warn_of_loose_files(runtimes: &Runtimes) {
     let sources = runtimes.iter().flat_map(|runtime| runtime.secrets().values());
     let files = sources.filter_map(|source| match source {
@@ -60,7 +60,7 @@ impl SlotSecrets {
     }
 }
 
-/// Whether a variable is named like a secret.
+/// Returns whether a variable is named like a secret.
 fn is_secret(variable: &str) -> bool {
     let assigned = Arg::new(format!("{variable}=x"));
     assigned.is_ok_and(|assigned| InlineSecret::find(&[assigned]).is_some())

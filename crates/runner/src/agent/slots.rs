@@ -1,6 +1,6 @@
-//! The slots of this agent: what is on record of them, what is at hand of them, and what could not be found out.
+//! The slots of this agent: their records, their processes, and slots that may or may not exist.
 //!
-//! Every other part of the agent reads or changes slots through this type, one after the other: the observer fills in
+//! The other parts of the agent read and change slots through this type, one after the other: the observer fills in
 //! what it sees, the executor changes the record, and the reporter reads both.
 
 use std::collections::BTreeMap;
@@ -130,7 +130,7 @@ impl Slots {
         let is_meant = record.is_some() && generation.is_none_or(|generation| record == Some(generation));
         match self.live.get(&id).filter(|_| is_meant) {
             Some(live) => Ok(Some(live.log.clone())),
-            // An agent that was started again has nothing at hand of what was over before.
+            // A restarted agent has no live slot of one that was over before.
             None => self.logs.past(id, generation),
         }
     }

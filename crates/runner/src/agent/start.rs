@@ -21,12 +21,12 @@ use crate::runtime::{Launch, Runtimes};
 const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
 
 impl Executor {
-    /// Returns whether a start could be put on record. On a full disk it cannot, and is tried again now and then.
+    /// Returns whether a start could be put on record. On a full disk it cannot, and is tried again later.
     pub(super) fn can_record(&self, record: &RecordStore) -> bool {
         !record.has_unwritten() && self.no_starts_before.is_none_or(|until| Instant::now() >= until)
     }
 
-    /// Starts a slot. The record of it is on the disk before its process exists.
+    /// Starts a slot. Its record is on disk before its process exists.
     pub(super) fn start_slot(
         &mut self,
         slots: &mut Slots,
@@ -110,7 +110,7 @@ impl Executor {
         self.no_starts_before = Some(Instant::now() + FULL_DISK_PAUSE);
     }
 
-    /// Makes what is needed to follow a slot: its tree and its log.
+    /// Opens what is needed to follow a slot: its tree and its log.
     pub(super) fn open_live_slot(
         &self,
         slots: &Slots,
@@ -145,7 +145,7 @@ impl Executor {
     }
 }
 
-/// Returns what the processes of a slot will be known by. Returns `None` for a runtime that this agent does not have: such
+/// Returns what will identify the processes of a slot. Returns `None` for a runtime that this agent does not have: such
 /// a slot is not started.
 fn started_as(runtimes: &Runtimes, slot: &DesiredSlot) -> Result<Option<StartedAs>, AgentError> {
     let runtime = slot.run_spec().and_then(|spec| runtimes.get(&spec.runtime));
@@ -154,8 +154,8 @@ fn started_as(runtimes: &Runtimes, slot: &DesiredSlot) -> Result<Option<StartedA
     Ok(Some(StartedAs { user: runtime.user_id(), secret }))
 }
 
-/// Records that nothing was started: there is nothing to end, and nothing that the driver could list. The slot's log says
-/// why.
+/// Records that nothing was started: there is no process to end, and none that the driver could list. The slot's log
+/// says why.
 fn record_failed_start(
     slots: &mut Slots,
     record: SlotRecord,

@@ -1,7 +1,7 @@
-//! Running an engine to ask it about itself.
+//! Running an engine to ask it for its version and options.
 //!
-//! The program gets the environment and the user of its slots, but no GPU: a question must not take memory of one. It is
-//! ended with everything that it started when its time is over.
+//! The program gets the environment and the user of its slots, but no GPU: a query must not take GPU memory. It is
+//! killed with everything that it started when its time is over.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,12 +19,12 @@ use super::answers::{self, Needs, needs_of};
 use super::version::EngineVersion;
 use crate::runtime::SlotUser;
 
-/// How long an engine may take to answer one question. vLLM imports all of PyTorch for it.
+/// How long an engine may take to answer one query. vLLM imports all of PyTorch for it.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// How much of an answer is read.
+/// How many bytes of an answer are read.
 const LONGEST: u64 = 1024 * 1024;
 
-/// An engine that is to be asked.
+/// A query to an engine.
 #[derive(Clone, Debug)]
 pub(super) struct EngineQuery {
     pub(super) engine: Engine,
@@ -35,7 +35,7 @@ pub(super) struct EngineQuery {
     pub(super) user: Option<SlotUser>,
 }
 
-/// What an engine said of itself.
+/// The answer of an engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct EngineAnswer {
     pub(super) version: Option<String>,
@@ -70,7 +70,7 @@ impl EngineQuery {
         command.args(arguments).env_clear().envs(&self.environment).process_group(0).kill_on_drop(true);
         command.env("CUDA_VISIBLE_DEVICES", "");
         if self.engine == Engine::Ollama {
-            // Nobody listens there: `--version` would ask a server that happens to run for its own version.
+            // No server listens there: otherwise `--version` would ask a running server for its version.
             command.env("OLLAMA_HOST", "127.0.0.1:1");
         }
         if let Some(user) = &self.user {
@@ -86,7 +86,7 @@ impl EngineQuery {
         if let Ok(printed) = tokio::time::timeout(DEADLINE, printed).await {
             return printed;
         }
-        // The program has not been waited for, so that its number and its group are still its own.
+        // The program has not been reaped, so its pid and its group cannot have been reused.
         if let Some(group) = child.id().and_then(|pid| i32::try_from(pid).ok()) {
             _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
         }
@@ -104,7 +104,7 @@ async fn read(stream: Option<impl AsyncRead + Unpin>) -> String {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {
         let mut stream = stream.take(LONGEST);
-        // What was read until an error is what there is.
+        // After an error, the part that was read is used.
         drop(stream.read_to_end(&mut bytes).await);
     }
     String::from_utf8_lossy(&bytes).into_owned()

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_slot_uses_is_a_number_only_where_the_driver_can_tell() {
+    fn memory_use_is_unknown_where_the_driver_does_not_attribute_it() {
         let ours = BTreeSet::from([7, 8]);
         let used = |gib, processes| gpu(gib, processes).used_by(&ours, |pid| (1..100).contains(&pid));
         assert_eq!(used(30, listed(&[(7, Some(10)), (8, Some(5)), (9, Some(15))])), Some(Bytes::gib(15)));

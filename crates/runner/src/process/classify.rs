@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn n9_the_words_of_real_programs_are_understood() {
+    fn n9_messages_of_real_programs_are_classified() {
         use FailureReason::{BadArgument, BadBinary, Crashed, DeviceLost, ModelMissing, OutOfMemory, PortTaken};
         for (log, expected) in [
             (
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_did_counts_more_than_words_and_bytes_need_not_be_text() {
+    fn the_kernels_oom_kill_outweighs_the_log() {
         let log = [0xff, 0xfe, b'\n', 0];
         let death = UnexpectedEnd { exit: Exit::Signal(9), log: &log, oom_kills: 1 };
         assert_eq!(classify(&death), FailureReason::OutOfMemory);

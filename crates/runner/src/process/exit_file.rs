@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_read_as_it_was_written_and_fits_the_room_that_was_kept() {
+    fn a_note_reads_back_and_fits_the_reserved_space() {
         let dir = tempfile::tempdir().unwrap();
         for (number, exit) in
             [Exit::Code(0), Exit::Code(i32::MIN), Exit::Signal(9), Exit::NotRun].into_iter().enumerate()
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_or_strange_note_is_an_end_that_nobody_knows() {
+    fn a_torn_or_strange_note_is_an_unknown_end() {
         let whole = String::from_utf8(padded("code 12 end").to_vec()).unwrap();
         let placeholder = String::from_utf8(padded(PLACEHOLDER).to_vec()).unwrap();
         for written in 0.."code 12 end".len() {
@@ -203,14 +203,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_keeper_of_the_first_version_wrote_is_understood() {
+    fn a_note_of_the_first_version_is_read() {
         assert_eq!(parsed("code 5\n"), ExitNote::Ended(Exit::Code(5)));
         assert_eq!(parsed("signal 9\n"), ExitNote::Ended(Exit::Signal(9)));
         assert_eq!(parsed("code 5"), ExitNote::Started, "it has no end");
     }
 
     #[test]
-    fn the_file_that_a_keeper_has_open_is_found_though_it_was_removed() {
+    fn the_supervisors_open_file_is_found_after_it_was_removed() {
         let dir = tempfile::tempdir().unwrap();
         let slot = SlotId::new("01234567-89ab-cdef-0123-456789abcdef".parse().unwrap());
         let path = dir.path().join(slot.to_string()).join("3.exit");

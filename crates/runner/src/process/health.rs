@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_start_is_seen_fast_and_a_slow_one_is_not_pestered() {
+    fn a_fast_start_is_noticed_fast_and_a_slow_one_is_probed_rarely() {
         let mut health = state(ready(), None);
         let mut asked = Vec::new();
         for now in 0..4000 {
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_says_what_was_asked_and_what_came_back() {
+    fn the_verdict_names_the_probe_and_the_last_answer() {
         let mut health = state(ready(), live());
         assert_eq!(health.observe(at(1), Probed::Unhealthy(Some(404))), None);
         let given_up = "not ready: GET /r was not answered with 2xx within 10s; the last time it answered 404";
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_answer_is_no_death_and_a_good_one_makes_up_for_two() {
+    fn one_failure_is_not_dead_and_a_success_resets_the_count() {
         let mut health = state(ready(), live());
         assert_eq!(health.observe(at(100), Probed::Healthy), Some(HealthChange::Ready));
         assert_eq!(health.next(), Some(at(5_100)));

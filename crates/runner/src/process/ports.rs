@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn n9_a_port_that_somebody_listens_on_is_passed_over_and_none_is_given_twice() {
+    fn n9_a_port_in_use_is_skipped_and_no_port_is_leased_twice() {
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = taken.local_addr().unwrap().port();
         let mut only = Ports::new(port..=port);

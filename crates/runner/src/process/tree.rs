@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn n10_who_changed_group_and_session_and_lost_its_parent_is_still_known() {
+    fn n10_a_process_that_left_group_session_and_parent_is_still_a_member() {
         let mut tree = tree();
         let (root, child, grandchild) = (ROOT, ROOT + 1, ROOT + 2);
         let all = [row(root, 5, root, root), row(child, root, child, child), row(grandchild, child, child, child)];
@@ -226,13 +226,13 @@ mod tests {
     }
 
     #[test]
-    fn n10_who_stayed_in_the_session_is_found_though_it_was_never_seen_before() {
+    fn n10_a_new_process_of_the_session_is_a_member() {
         let mut tree = tree();
         assert_eq!(pids(&mut tree, &[row(ROOT + 9, 1, ROOT + 8, ROOT)]), [ROOT + 9]);
     }
 
     #[test]
-    fn a_session_that_was_empty_is_nobodys_when_its_number_comes_again() {
+    fn a_reused_session_number_is_not_the_slots() {
         let mut tree = tree();
         assert!(pids(&mut tree, &[row(7, 1, 7, 7)]).is_empty());
         let stranger = Row { start_ticks: u64::from(ROOT) + 50, ..row(ROOT, 1, ROOT, ROOT) };
@@ -240,14 +240,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pid_that_was_given_to_somebody_else_is_not_the_root() {
+    fn a_reused_pid_is_not_the_root() {
         let mut tree = tree();
         let stranger = Row { start_ticks: u64::from(ROOT) + 50, ..row(ROOT, 1, ROOT, ROOT) };
         assert!(pids(&mut tree, &[stranger, row(ROOT + 1, ROOT, ROOT, ROOT)]).is_empty());
     }
 
     #[test]
-    fn the_agent_and_those_it_descends_from_are_never_part_of_a_tree() {
+    fn the_agent_and_its_ancestors_are_not_members() {
         let mut tree = tree();
         let own = std::process::id();
         let root = row(ROOT, 5, ROOT, ROOT);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn n4_the_same_numbers_after_a_reboot_are_somebody_else() {
+    fn n4_the_same_pids_after_a_reboot_are_not_members() {
         let known = tree();
         let root = ProcessId { boot: BootId::new("before").unwrap(), ..known.root.clone().unwrap() };
         let mut tree = Tree::new(known.mark, trust(), Some(root), None);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn n3_of_another_pid_namespace_nobody_can_say_that_it_is_empty() {
+    fn n3_a_tree_in_another_pid_namespace_is_unknown() {
         let known = tree();
         let root = ProcessId { pid_namespace: 1, ..known.root.clone().unwrap() };
         let mut tree = Tree::new(known.mark.clone(), trust(), Some(root.clone()), None);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_process_that_nobody_waited_for_is_no_member() {
+    fn a_zombie_is_not_a_member() {
         let mut tree = tree();
         assert!(pids(&mut tree, &[Row { state: 'Z', ..row(ROOT, 5, ROOT, ROOT) }]).is_empty());
     }

@@ -1,10 +1,10 @@
-//! Ending: ask, then force, then look until the driver agrees.
+//! Ending: SIGTERM, then SIGKILL, then waiting until the driver lists none of the pids.
 
 use berth_domain::{SlotEnd, SlotId, Timestamp};
 
 use super::{Action, DriverView, ReconcileInput, SlotObservation, TreeState};
 
-/// A slot whose tree was asked to end.
+/// A slot whose processes were asked to end.
 #[derive(Clone, Copy)]
 pub(super) struct Ending {
     pub(super) since: Timestamp,
@@ -19,10 +19,10 @@ pub(super) fn ending(input: &ReconcileInput<'_>, id: SlotId, seen: &SlotObservat
         return Some(Action::TreeGone(id, why));
     }
     let grace = seen.grace.unwrap_or(input.timeouts.grace);
-    // An engine that is still loading serves nobody and may ignore SIGTERM until it is done (vLLM does).
+    // An engine that is still loading serves no requests and may ignore SIGTERM until it is done (vLLM does).
     let loading_grace = seen.loading_grace.unwrap_or(input.timeouts.loading_grace);
     let forced = since.after(if was_ready { grace } else { grace.min(loading_grace) });
-    // Forced ends are repeated: a tree may grow while it is being felled.
+    // SIGKILL is repeated: a tree may grow while it is being killed.
     match killed {
         false if input.now < forced => None,
         true if input.now >= forced.after(input.timeouts.unkillable_after) => Some(Action::GiveUp(id)),
@@ -37,7 +37,7 @@ pub(super) fn tree_gone(
     since: Timestamp,
     why: SlotEnd,
 ) -> Option<Action> {
-    // Somebody of the tree turned up after all.
+    // A process of the tree appeared after all.
     if seen.tree != TreeState::Empty {
         return Some(Action::Term(id, why));
     }

@@ -5,52 +5,52 @@ use serde::{Deserialize, Serialize};
 
 use super::Action;
 
-/// Where a slot is. Each is on the disk before it is acted upon.
+/// The state of a slot on its machine. Each state is on disk before the agent acts on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LocalState {
-    /// About to be started. Found in a round, it is of an agent that died before it could note the process.
+    /// The slot is about to be started. If a round finds it so, an agent died before it could note the process.
     Planned,
-    /// Its process was started.
+    /// The slot's process was started.
     Started {
-        /// When.
+        /// When the process was started.
         at: Timestamp,
-        /// It answers.
+        /// Whether the slot answers.
         ready: bool,
     },
-    /// Its tree is being ended.
+    /// The slot's processes are being ended.
     Ending {
-        /// Since when.
+        /// When they were asked to end.
         since: Timestamp,
-        /// It was asked and did not; it is being ended by force.
+        /// Whether they did not end in time and are being killed.
         killed: bool,
-        /// Why.
+        /// Why the slot ends.
         why: SlotEnd,
-        /// Whether it had answered before it was asked to end. A slot that was still loading gets a shorter grace.
+        /// Whether the slot had answered before. A slot that was still loading gets a shorter grace.
         #[serde(default = "was_ready")]
         was_ready: bool,
     },
-    /// Nobody of its tree is left.
+    /// No process of the slot is left.
     TreeGone {
         /// Since when.
         since: Timestamp,
-        /// Why.
+        /// Why the slot ended.
         why: SlotEnd,
     },
-    /// Gone, and proven so. Said again until the server has heard it.
+    /// The slot is proven gone. This is reported until the server knows it.
     Gone {
-        /// How it came to its end.
+        /// Why the slot ended.
         why: SlotEnd,
-        /// What was seen of its end.
+        /// What was observed of its end.
         evidence: Evidence,
     },
-    /// Never started: there was too little memory. Proof that it holds none.
+    /// The slot was never started, because there was too little memory. It holds none.
     Refused,
-    /// It cannot be ended, or the driver will not let go of it.
+    /// The slot cannot be killed, or the driver still lists it.
     GivenUp,
 }
 
-/// Records of earlier agents do not say whether a slot that is being ended was ready: it then gets its whole grace.
+/// The default for records of earlier agents, which do not say whether a slot was ready: it then gets its whole grace.
 fn was_ready() -> bool {
     true
 }
@@ -58,8 +58,7 @@ fn was_ready() -> bool {
 impl LocalState {
     /// Returns the state of a slot once `action` is on record. Actions that do not move a slot leave it as it is.
     ///
-    /// This is the only transition function: the agent and a simulator both apply it, so that what is decided and what
-    /// follows from it stay in one place.
+    /// The agent and a simulator both apply this function, so that the effect of a decision is defined in one place.
     #[must_use]
     pub fn after(self, action: &Action, now: Timestamp) -> Self {
         match (action, self) {
@@ -90,7 +89,7 @@ impl LocalState {
         }
     }
 
-    /// The life of a slot whose tree is asked to end now.
+    /// Returns the state of a slot whose processes are asked to end now.
     #[must_use]
     pub fn asked_to_end(&self, now: Timestamp, why: SlotEnd) -> Self {
         let was_ready = match self {
@@ -102,7 +101,7 @@ impl LocalState {
         Self::Ending { since: now, killed: false, why, was_ready }
     }
 
-    /// The life of a slot whose tree is ended by force. Anything that is not being ended stays as it is.
+    /// Returns the state of a slot whose processes are killed. A slot that is not being ended keeps its state.
     #[must_use]
     pub fn ended_by_force(self) -> Self {
         match self {

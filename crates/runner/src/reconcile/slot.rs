@@ -11,40 +11,41 @@ use serde::{Deserialize, Serialize};
 use super::{Action, DriverView, Health, LocalState, ReconcileInput, SlotObservation, TreeState, end};
 use crate::process::{ProcessId, StartedAs};
 
-/// What the agent keeps of one slot.
+/// The record of one slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotRecord {
-    /// Which slot.
+    /// The slot's id.
     pub id: SlotId,
-    /// Which start of it.
+    /// The slot's generation.
     pub generation: Generation,
-    /// Its devices in rank order, as far as they are known.
+    /// The devices in rank order, as far as they are known.
     pub gpus: Vec<DesiredGpu>,
-    /// How it is run. Absent where nobody said: a slot that was found by its mark, or that was only to be stopped or
-    /// accounted for.
+    /// How the slot is run. `None` where the server did not say: a slot that was found by its mark, or that was only to
+    /// be stopped or accounted for.
     pub spec: Option<RunSpec>,
-    /// Whether it is a job, as it was started. Absent where that is not known.
+    /// Whether it is a job, as it was started. `None` where that is unknown.
     pub kind: Option<WorkloadKind>,
-    /// Where it is.
+    /// The slot's state on this machine.
     #[serde(rename = "life")]
     pub state: LocalState,
     /// The first of its processes, once it was started.
     pub process: Option<ProcessId>,
     /// The port that it was given.
     pub port: Option<u16>,
-    /// How its first process ended, if nobody had asked it to.
+    /// How its first process ended, if the agent had not asked it to.
     #[serde(default)]
     pub exit: Option<ExitStatus>,
-    /// Pids that its tree had: the driver must list none of them before it is gone. As of the last change of its life.
+    /// Pids that its tree had: the driver must list none of them before the slot is gone. As of the last change of
+    /// state.
     pub pids: BTreeSet<u32>,
-    /// What its processes are known by. Absent for a slot that was found by its mark, or that an agent started which
-    /// noted no such thing.
+    /// What identifies its processes. `None` for a slot that was found by its mark, or that an earlier version of the
+    /// agent started.
     #[serde(default)]
     pub started_as: Option<StartedAs>,
 }
 
 impl SlotRecord {
-    /// A slot as the server mentions it, of which there is no process yet.
+    /// Returns the record of a slot as the server mentions it, without a process.
     #[must_use]
     pub fn of(slot: &DesiredSlot, state: LocalState) -> Self {
         Self {
@@ -62,19 +63,19 @@ impl SlotRecord {
         }
     }
 
-    /// Whether nothing of it is left that could hold memory.
+    /// Returns whether nothing of the slot is left that could hold memory.
     #[must_use]
     pub fn is_over(&self) -> bool {
         matches!(self.state, LocalState::Gone { .. } | LocalState::Refused)
     }
 
-    /// Whether it is on its way to be ready: others wait for their turn on its devices.
+    /// Returns whether the slot is starting: other starts on its devices wait.
     #[must_use]
     pub fn is_starting(&self) -> bool {
         matches!(self.state, LocalState::Planned | LocalState::Started { ready: false, .. })
     }
 
-    /// Whether nothing is about to change by itself.
+    /// Returns whether the slot's state changes only by an event from outside.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
         matches!(
@@ -86,20 +87,20 @@ impl SlotRecord {
         )
     }
 
-    /// Whether `slot` is a newer start of this one, and this one is over.
+    /// Returns whether `slot` is a newer generation of this one, and this one is over.
     #[must_use]
     pub fn is_replaced_by(&self, slot: &DesiredSlot) -> bool {
         slot.generation > self.generation && self.is_over()
     }
 
-    /// Whether `slot` says more of this very start than is on record.
+    /// Returns whether `slot` states more of this generation than is on record.
     fn is_completed_by(&self, slot: &DesiredSlot) -> bool {
         let is_new = (self.spec.is_none() && slot.should_run()) || (self.gpus.is_empty() && !slot.gpus.is_empty());
         slot.generation == self.generation && is_new
     }
 }
 
-/// What a slot on record needs next, if anything.
+/// Decides what a slot on record needs next, if anything.
 pub(super) fn next(
     input: &ReconcileInput<'_>,
     record: &SlotRecord,
@@ -108,11 +109,11 @@ pub(super) fn next(
     heard: bool,
 ) -> Option<Action> {
     let id = record.id;
-    // Words about an older generation change nothing.
+    // A mention of an older generation changes nothing.
     let wanted = wanted.filter(|slot| slot.generation >= record.generation);
     let stop = wanted.is_some_and(|slot| is_stopped_by(record, slot));
     match &record.state {
-        // The server mentions a slot until it knows that it is gone.
+        // The server mentions a slot until it knows that the slot is gone.
         LocalState::Gone { .. } | LocalState::Refused if heard && wanted.is_none() => Some(Action::Forget(id)),
         LocalState::Gone { .. } | LocalState::Refused => None,
         _ if wanted.is_some_and(|slot| record.is_completed_by(slot)) => {
@@ -135,7 +136,7 @@ pub(super) fn next(
             end::ending(input, id, seen, ending)
         }
         LocalState::TreeGone { since, why } => end::tree_gone(input, id, seen, *since, *why),
-        // A device may come to its senses: what is gone after all is proven gone.
+        // A device may recover: then the slot is proven gone after all.
         LocalState::GivenUp if seen.tree == TreeState::Empty && seen.driver == DriverView::Clear => {
             Some(Action::Gone(id, seen.evidence()))
         }
@@ -143,7 +144,8 @@ pub(super) fn next(
     }
 }
 
-/// A slot is ended when it should stop, and to make place for a newer start of it. To be asked about it is no reason.
+/// Returns whether a slot is ended: because it should stop, or to make place for a newer generation. A question about
+/// it is no reason.
 fn is_stopped_by(record: &SlotRecord, wanted: &DesiredSlot) -> bool {
     match wanted.action {
         DesiredAction::Stop => true,
@@ -152,8 +154,8 @@ fn is_stopped_by(record: &SlotRecord, wanted: &DesiredSlot) -> bool {
     }
 }
 
-/// On record, but no process was noted: the agent died in between. If it had started nobody, nothing has happened yet.
-/// Of a job that is known: its exit file is made before its program is started.
+/// Decides about a slot on record whose process was not noted, because the agent died in between. If no process exists,
+/// nothing has happened yet. For a job this is certain: its exit file is made before its program is started.
 fn planned(id: SlotId, seen: &SlotObservation, stop: bool) -> Option<Action> {
     match (&seen.tree, seen.ended) {
         (TreeState::Alive(process), _) => Some(Action::NoteProcess(id, process.clone())),

@@ -1,4 +1,4 @@
-//! Starting: only what the driver shows room for, one at a time on a device, and nothing that runs already.
+//! Starting: only where the driver shows enough free memory, one at a time on a device, and nothing that runs already.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use berth_domain::{DesiredSlot, DeviceUuid};
 use super::unrecorded::{SearchStep, search};
 use super::{Action, DesiredState, ReconcileInput};
 
-/// Devices on which something is starting. What this very round ends does not count any more.
+/// Returns the devices on which a slot is starting. A slot that this round finds ready does not count any more.
 pub(super) fn devices_with_a_start(input: &ReconcileInput<'_>, actions: &[Action]) -> BTreeSet<DeviceUuid> {
     let ready = |id| actions.contains(&Action::Ready(id));
     let starting = input.records.values().filter(|record| record.is_starting() && !ready(record.id));
@@ -43,7 +43,7 @@ pub(super) fn start(
         SearchStep::NotFound if has_room => Action::Start(Box::new(slot.clone())),
         SearchStep::NotFound => Action::Refuse(Box::new(slot.clone())),
     };
-    // One that somebody else started has its turn on its devices too.
+    // A slot that another agent started takes its turn on its devices too.
     if matches!(action, Action::Start(_) | Action::Adopt(_)) {
         starting.extend(slot.gpus.iter().map(|gpu| gpu.uuid.clone()));
     }

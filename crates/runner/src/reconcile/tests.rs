@@ -183,7 +183,7 @@ fn gone(why: SlotEnd) -> LocalState {
 }
 
 #[test]
-fn what_should_run_is_started_once() {
+fn a_slot_that_should_run_is_started_once() {
     let case = Case::new(vec![slot(1, RUN, "GPU-a", 40)]);
     assert_eq!(case.actions(), vec![Action::Start(Box::new(slot(1, RUN, "GPU-a", 40)))]);
     let case = case.keep(&slot(1, RUN, "GPU-a", 40), started(false)).see(1, alive(Health::Pending));
@@ -243,7 +243,7 @@ fn a_stop_asks_then_forces_then_waits_for_the_driver() {
 }
 
 #[test]
-fn what_ended_by_itself_is_felled_whole_and_told() {
+fn a_slot_that_ended_by_itself_is_ended_as_a_whole_with_its_reason() {
     let wanted = slot(1, RUN, "GPU-a", 40);
     let case = Case::new(vec![wanted.clone()]).keep(&wanted, started(true));
     let crash = SlotEnd::Failed(FailureReason::Crashed);
@@ -262,7 +262,7 @@ fn a_slot_that_is_not_mentioned_is_kept() {
 }
 
 #[test]
-fn what_is_gone_is_said_until_the_server_has_heard_it() {
+fn a_gone_slot_is_kept_until_the_server_no_longer_mentions_it() {
     for asked in [STOP, RUN, ACCOUNT] {
         let row = slot(1, asked, "GPU-a", 40);
         let mentioned = Case::new(vec![row.clone()]).keep(&row, gone(SlotEnd::Asked));
@@ -273,7 +273,7 @@ fn what_is_gone_is_said_until_the_server_has_heard_it() {
 }
 
 #[test]
-fn n8_what_was_said_before_is_told_from_what_was_said_later() {
+fn n8_an_older_version_of_the_same_server_is_before_a_newer_one() {
     let now = version(1, 3, 7);
     for (other, is_before) in [
         (version(1, 3, 6), true),
@@ -315,7 +315,7 @@ fn a_newer_generation_waits_for_the_end_of_the_older_and_an_older_one_is_ignored
 }
 
 #[test]
-fn n3_what_an_agent_planned_and_did_not_live_to_note_is_found_or_was_never_started() {
+fn n3_a_planned_slot_without_a_noted_process_is_found_or_was_never_started() {
     let wanted = slot(1, RUN, "GPU-a", 40);
     let case = Case::new(vec![wanted.clone()]).keep(&wanted, LocalState::Planned);
     let found = case.clone().see(1, alive(Health::Pending));
@@ -342,7 +342,7 @@ fn n3_a_job_that_an_agent_started_and_did_not_live_to_note_is_not_started_again(
 }
 
 #[test]
-fn r6_what_was_not_seen_of_an_end_is_not_said() {
+fn r6_evidence_holds_only_what_was_observed() {
     let on_driver = || DriverView::Busy(vec![DeviceUuid::new("GPU-a").unwrap()]);
     for (tree, driver, tree_gone, driver_clear) in [
         (TreeState::Unknown, DriverView::Unknown, false, false),
@@ -366,7 +366,7 @@ fn r6_what_was_not_seen_of_an_end_is_not_said() {
 }
 
 #[test]
-fn r8_of_a_tree_that_nobody_can_look_into_nothing_is_concluded() {
+fn r8_an_unknown_tree_leads_to_no_action() {
     let wanted = slot(1, STOP, "GPU-a", 40);
     let unknown = || SlotObservation {
         tree: TreeState::Unknown,

@@ -1,24 +1,24 @@
 //! Slots that the server mentions and that are not on record: an agent lost its record, or another agent started them.
 //!
-//! A process of a slot carries its mark. So before such a slot is started, or said to be gone, its mark is looked for on
-//! everybody; and what is found is put on record, from where it goes its usual way.
+//! A process of a slot carries its mark. So before such a slot is started, or reported as gone, the agent searches all
+//! processes for its mark, and puts what it finds on record. From then on it is a slot like any other.
 
 use berth_domain::{DesiredSlot, SlotEnd, WorkloadKind};
 
 use super::{Action, Doubt, LocalState, ReconcileInput, SearchResult, SlotRecord};
 use crate::process::MarkedStart;
 
-/// What was found of a slot that is not on record.
+/// The next step for a slot that is not on record.
 pub(super) enum SearchStep {
-    /// There is something to do about it before anything else.
+    /// This action comes first.
     Act(Action),
-    /// It is looked for again a little later.
+    /// The search is repeated a little later.
     Later,
-    /// Nobody carries its mark; what the driver says is another matter.
+    /// No process carries its mark; what the driver says is another matter.
     NotFound,
 }
 
-/// Looks for a slot: asks for a look, or says what came of it.
+/// Asks for a search for a slot, or returns what follows from its result.
 pub(super) fn search(input: &ReconcileInput<'_>, slot: &DesiredSlot) -> SearchStep {
     match input.searched.get(&slot.id) {
         Some(SearchResult::Found(found)) => SearchStep::Act(Action::Adopt(Box::new(adopted(input, slot, found)))),
@@ -29,7 +29,7 @@ pub(super) fn search(input: &ReconcileInput<'_>, slot: &DesiredSlot) -> SearchSt
     }
 }
 
-/// Accounts for a slot: it is adopted, it is gone like this, or it cannot be told. Nothing is started or ended here.
+/// Accounts for a slot: it is adopted, or gone, or unknown. Nothing is started or ended here.
 pub(super) fn account(input: &ReconcileInput<'_>, slot: &DesiredSlot, end: SlotEnd) -> Option<Action> {
     if let Some(trace @ SearchResult::NotFound { doubt }) = input.searched.get(&slot.id) {
         return Some(match doubt {
@@ -56,10 +56,10 @@ fn cannot_tell(input: &ReconcileInput<'_>, slot: &DesiredSlot, why: &str) -> Act
     Action::NoteDoubt(slot.id, doubt)
 }
 
-/// The record of a slot of which a process was found. Nobody noted its port, so it cannot be asked whether it answers.
+/// Returns the record of a slot of which a process was found. Its port is unknown, so its health cannot be probed.
 ///
-/// A job counts as ready while it runs. Otherwise a slot that the server only asks about is taken for what it was, since
-/// the server knows it; one that should be started was never ready, and is not said to be.
+/// A job counts as ready while it runs. A slot that the server only asks about counts as ready, since the server knows
+/// it; one that should be started was never ready, and is not reported as such.
 fn adopted(input: &ReconcileInput<'_>, slot: &DesiredSlot, found: &MarkedStart) -> SlotRecord {
     let is_that_start = found.generation == slot.generation;
     let is_job = found.kind == Some(WorkloadKind::Job);
@@ -67,7 +67,7 @@ fn adopted(input: &ReconcileInput<'_>, slot: &DesiredSlot, found: &MarkedStart) 
     SlotRecord {
         id: slot.id,
         generation: found.generation,
-        // How another start of it was run is not known.
+        // How another generation was run is unknown.
         gpus: if is_that_start { slot.gpus.clone() } else { Vec::new() },
         spec: slot.run_spec().filter(|_| is_that_start).cloned(),
         kind: found.kind,

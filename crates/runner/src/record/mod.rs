@@ -1,12 +1,12 @@
-//! What the agent started, on its own disk: written before it is done, so that whoever comes after it knows.
+//! The agent's record on its own disk: what it started, written before it is done, so that a later agent knows of it.
 //!
-//! No other user has access to any of it: slots that run as another user must not read it.
+//! No other user can read any of it: slots that run as another user must not read it.
 //!
-//! One small file for each slot, replaced as a whole; a crash leaves the old one or the new one. Beside them, which
-//! server this agent obeys.
+//! Each slot has one small file, which is replaced as a whole; a crash leaves the old one or the new one. Another file
+//! says which cluster the agent is bound to.
 //!
-//! On a full disk nothing new can be put on record, so nothing is started. What changes of slots that are on record is
-//! kept in memory and written as soon as there is room: if the agent dies meanwhile, the next one sees the same again in
+//! On a full disk nothing new can be put on record, so nothing is started. Changes of slots that are on record are kept
+//! in memory and written as soon as there is space: if the agent dies meanwhile, the next one sees the same again in
 //! processes, in the driver and in the exit files of jobs.
 
 mod stored;
@@ -28,87 +28,87 @@ const LOCK: &str = "LOCK";
 /// Why the record cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// A file that cannot be read or written.
+    /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A file that is no record.
+    /// A file has invalid content.
     #[error("{}: {source}: move it away if you know what became of its slot", path.display())]
     Damaged {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The parse error.
         source: serde_json::Error,
     },
-    /// A file of a later version of the agent.
+    /// A later version of the agent wrote the file.
     #[error("{}: written by a later version of the agent (format {format}): upgrade this one", path.display())]
     Newer {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Its format.
+        /// The format of the file.
         format: u64,
     },
-    /// Another agent has the directory.
+    /// Another agent uses the directory.
     #[error("the data directory {} is in use by another agent: give each agent a directory of its own", path.display())]
     InUse {
-        /// The directory.
+        /// The path of the directory.
         path: PathBuf,
     },
 }
 
 impl RecordError {
-    /// Whether there is no room on the disk: it may go well once somebody made some.
+    /// Returns whether the disk is full: the operation may succeed once there is space.
     #[must_use]
     pub fn is_full_disk(&self) -> bool {
         matches!(self, Self::File { source, .. } if is_full_disk(source))
     }
 }
 
-/// Whether there is no room on the disk.
+/// Returns whether an error means that the disk is full.
 pub(crate) fn is_full_disk(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Which server this agent obeys, and the newest of its answers that was obeyed.
+/// The cluster that this agent acts for, and the newest answer of its server that the agent acted on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterBinding {
-    /// Its data directory's identity.
+    /// The cluster's id, which is that of the server's data directory.
     pub cluster: ClusterId,
-    /// The newest start of it that was heard.
+    /// The newest start of the server that answered.
     pub epoch: Epoch,
     /// The revision of the newest answer of that start.
     #[serde(default)]
     pub revision: Revision,
-    /// The code of that answer. It is shown to the server, which may have forgotten that it gave the answer.
+    /// The code of that answer. The agent sends it to the server, which may have lost its memory of the answer.
     #[serde(default)]
     pub code: Option<String>,
 }
 
 impl ClusterBinding {
-    /// A server that was heard of and gave no answer yet.
+    /// Returns a binding to a server that gave no answer yet.
     #[must_use]
     pub fn without_answer(cluster: ClusterId, epoch: Epoch) -> Self {
         Self { cluster, epoch, revision: Revision::default(), code: None }
     }
 
-    /// Whether this is an older answer of the same server.
+    /// Returns whether this is an older answer of the same server.
     #[must_use]
     pub fn is_before(&self, other: &Self) -> bool {
         self.cluster == other.cluster && (self.epoch, self.revision) < (other.epoch, other.revision)
     }
 }
 
-/// The agent's own record.
+/// The records of all slots and the cluster binding, on disk and in memory.
 #[derive(Debug)]
 pub struct RecordStore {
     directory: PathBuf,
     records: BTreeMap<SlotId, SlotRecord>,
     binding: Option<ClusterBinding>,
-    /// What is newer in memory than on the disk.
+    /// What is newer in memory than on disk.
     unwritten: Unwritten,
     _lock: File,
 }
@@ -120,8 +120,8 @@ struct Unwritten {
 }
 
 impl RecordStore {
-    /// Opens the record in a directory, which is made if need be, is closed to other users, and belongs to one agent at
-    /// a time.
+    /// Opens the record in a directory. The directory is made if needed, closed to other users, and locked for this
+    /// agent.
     pub fn open(directory: &Path) -> Result<Self, RecordError> {
         make_data_directory(directory)?;
         let slots = directory.join(SLOTS);
@@ -143,19 +143,19 @@ impl RecordStore {
         Ok(Self { directory: directory.to_owned(), records, binding, unwritten: Unwritten::default(), _lock: lock })
     }
 
-    /// Everything on record.
+    /// Returns the records of all slots.
     #[must_use]
     pub fn records(&self) -> &BTreeMap<SlotId, SlotRecord> {
         &self.records
     }
 
-    /// Which server is obeyed, once one was.
+    /// Returns the cluster binding, once there is one.
     #[must_use]
     pub fn binding(&self) -> Option<&ClusterBinding> {
         self.binding.as_ref()
     }
 
-    /// Puts a slot on record. It is on the disk when this returns; after an error it is not on record.
+    /// Writes a slot's record. It is on disk when this returns; after an error it is not on record.
     pub fn put(&mut self, row: SlotRecord) -> Result<(), RecordError> {
         write(&self.path_of(row.id), &stored::to_json(&row))?;
         self.unwritten.slots.remove(&row.id);
@@ -163,8 +163,8 @@ impl RecordStore {
         Ok(())
     }
 
-    /// Notes what is seen of a slot: where it is in its life, or that it is there at all. On a full disk it is kept in
-    /// memory: see [`Record::catch_up`].
+    /// Writes a slot's record, or keeps it in memory if the disk is full: see [`RecordStore::write_pending`]. For what
+    /// is observed of a slot, which a later agent would observe again.
     pub fn update(&mut self, row: SlotRecord) -> Result<(), RecordError> {
         match self.put(row.clone()) {
             Err(error) if error.is_full_disk() => {
@@ -177,13 +177,13 @@ impl RecordStore {
         }
     }
 
-    /// Whether something is newer in memory than on the disk.
+    /// Returns whether something is newer in memory than on disk.
     #[must_use]
     pub fn has_unwritten(&self) -> bool {
         self.unwritten.binding || !self.unwritten.slots.is_empty()
     }
 
-    /// Writes what could not be written before, as far as there is room by now.
+    /// Writes what could not be written before, as far as the disk has space by now.
     pub fn write_pending(&mut self) -> Result<(), RecordError> {
         if !self.has_unwritten() {
             return Ok(());
@@ -221,7 +221,7 @@ impl RecordStore {
         }
     }
 
-    /// Takes a slot off the record.
+    /// Removes a slot's record.
     pub fn forget(&mut self, slot: SlotId) -> Result<(), RecordError> {
         let path = self.path_of(slot);
         match fs::remove_file(&path) {
@@ -233,8 +233,8 @@ impl RecordStore {
         Ok(())
     }
 
-    /// Notes which server is obeyed. Which cluster that is must be on the disk before anything is done for it; a later
-    /// start of the same server may be written later, if the disk is full.
+    /// Writes the cluster binding. The cluster must be on disk before the agent acts for it; a later start of the same
+    /// server may be written later, if the disk is full.
     pub fn bind(&mut self, binding: ClusterBinding) -> Result<(), RecordError> {
         if self.binding.as_ref() == Some(&binding) {
             return Ok(());
@@ -274,7 +274,7 @@ pub(crate) fn make_data_directory(path: &Path) -> Result<(), RecordError> {
     berth_files::make_directory(path).map_err(file(path))
 }
 
-/// Writes beside the old file, and puts it in its place once it is on the disk. No other user may read it.
+/// Replaces a file as a whole, once the new one is on disk. No other user may read it.
 pub(crate) fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), RecordError> {
     let beside = path.with_extension("tmp");
     let put = || -> io::Result<()> {
@@ -285,7 +285,7 @@ pub(crate) fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), RecordEr
         path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
     };
     put().map_err(|error| {
-        // What was begun would only take room.
+        // An unfinished file would only take space.
         let _ = fs::remove_file(&beside);
         file(path)(error)
     })

@@ -1,7 +1,7 @@
-//! A slot on record as it is on the disk: what a file says, whichever version of the agent wrote it.
+//! A slot's record as it is on disk, in all formats that this agent reads.
 //!
-//! An agent that is upgraded finds the files of the one before it, whose slots run on. So the first format is still
-//! read. A file of a later version is refused: what it means is not known here.
+//! An upgraded agent finds the files of its predecessor, whose slots run on. So the first format is still read. A file
+//! of a later version is refused, because its meaning is unknown.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::reconcile::SlotRecord;
 /// The format that is written. The first one had no number.
 const FORMAT: u64 = 2;
 
-/// The words that the first version wrote where it did not know the model or the runtime.
+/// The name that the first version wrote where it did not know the model or the runtime.
 const INVENTED: &str = "unknown";
 
 #[derive(Serialize)]
@@ -41,12 +41,13 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<SlotRecord, RecordError
     serde_json::from_value(value).map_err(damaged)
 }
 
-/// The same in today's words. What is missing stays missing, and is found when it is read.
+/// Converts the first format to the current one. Missing fields stay missing, and are reported when the record is
+/// parsed.
 fn from_first_format(value: &Value) -> Value {
     let slot = &value["slot"];
     let mut state = value["life"].clone();
     if let Some(gone) = state.get_mut("gone").and_then(Value::as_object_mut) {
-        // It called a slot gone when it had seen both.
+        // The first version called a slot gone when it had seen both.
         gone.remove("told_why");
         gone.insert("evidence".to_owned(), json!({ "tree_gone": true, "driver_clear": true }));
     }
@@ -54,7 +55,7 @@ fn from_first_format(value: &Value) -> Value {
         json!({
             "model": slot["model"],
             "runtime": slot["runtime"],
-            // It was a job if its runtime says so, which is asked when it is taken over.
+            // Whether it was a job is looked up in its runtime when it is adopted.
             "kind": "lease",
             "args": slot["args"],
             "cpu_millicores": slot["cpu_millicores"],
@@ -86,7 +87,7 @@ mod tests {
         parse(Path::new("x.json"), value.to_string().as_bytes())
     }
 
-    /// As the first version wrote it.
+    /// A record as the first version wrote it.
     fn first(state: &Value) -> Value {
         json!({
             "slot": {
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_first_version_kept_is_taken_over_by_this_one() {
+    fn a_record_of_the_first_version_is_read() {
         let record = parsed(&first(&json!({"started": {"at": 5, "ready": true}}))).unwrap();
         assert_eq!((record.generation.get(), record.gpus.len(), record.port), (3, 1, Some(20001)));
         assert_eq!((record.process.unwrap().pid, record.pids.len(), record.kind), (9, 2, None));
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_the_first_version_invented_are_no_names() {
+    fn placeholder_names_of_the_first_version_are_dropped() {
         let mut value = first(&json!({"started": {"at": 5, "ready": true}}));
         value["slot"]["model"] = json!("unknown");
         value["slot"]["runtime"] = json!("unknown");
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_what_is_newer_or_damaged_is_refused() {
+    fn a_record_reads_back_and_a_newer_or_damaged_one_is_refused() {
         let record = parsed(&first(&json!("refused"))).unwrap();
         let value = serde_json::to_value(to_json(&record)).unwrap();
         assert_eq!(value["format"], 2);

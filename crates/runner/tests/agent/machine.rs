@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::programs;
+use crate::doors;
 use crate::server::Server;
 
 /// Long enough for a busy machine; nothing waits that long if it works.
@@ -92,7 +92,7 @@ impl Machine {
         let file = self.path("runner.toml");
         fs::write(&file, self.config()).unwrap();
         let log = File::options().create(true).append(true).open(self.path("agent.log")).unwrap();
-        let words = programs::agent();
+        let words = doors::agent();
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).arg(file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         self.child = Some(command.spawn().unwrap());

@@ -3,10 +3,10 @@
 
 mod account;
 mod arguments;
+mod doors;
 mod forged;
 mod jobs;
 mod machine;
-mod programs;
 mod protocol;
 mod server;
 mod unrecorded;

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{Agent, PATIENCE, is_alive, look, own_user, read_when_there, stop, with_trampoline, until};
+use crate::support::{Agent, PATIENCE, is_alive, look, own_user, read_when_there, stop, through_the_door, until};
 use berth_domain::{BootId, FailureReason, RuntimeKind, WorkloadKind};
 use berth_runner::process::{
     Adoption, Exit, ExitFile, ExitNote, Liveness, MarkedStart, OnAgentExit, Process, ProcessId, ProcessTable,
-    SpawnError, SpawnOptions, Spawner, UnexpectedEnd, classify, find_marked_starts, has_readable_environment, marked,
+    SpawnError, SpawnOptions, Spawner, UnexpectedEnd, classify, find_marked_processes, find_marked_starts,
+    has_readable_environment,
 };
 use berth_runner::runtime::{Launch, RuntimeConfig, UserId};
 
@@ -37,7 +38,7 @@ fn inherited() -> BTreeSet<u32> {
 
 #[test]
 fn b3_what_a_model_says_reaches_a_process_only_as_arguments() {
-    for options in [with_trampoline(), SpawnOptions::default()] {
+    for options in [through_the_door(), SpawnOptions::default()] {
         let agent = Agent::new(options);
         let harm = agent.path("harm");
         let nasty = [
@@ -171,7 +172,7 @@ fn orphans_are_waited_for_where_the_session_began_outside_the_pid_namespace() {
 #[test]
 fn n3_a_slot_that_dies_with_its_agent_does_so_and_not_with_whoever_asked_for_it() {
     assert!(Spawner::start(SpawnOptions { on_agent_exit: OnAgentExit::Kill, ..SpawnOptions::default() }).is_err());
-    let agent = Agent::new(SpawnOptions { on_agent_exit: OnAgentExit::Kill, ..with_trampoline() });
+    let agent = Agent::new(SpawnOptions { on_agent_exit: OnAgentExit::Kill, ..through_the_door() });
     let slot = std::thread::scope(|scope| scope.spawn(|| agent.sh("echo READY; exec sleep 1000", &[])).join().unwrap());
     slot.says("READY");
     assert_eq!(slot.process.poll_exit(), None, "the thread that asked is gone, and the slot is not");
@@ -280,7 +281,7 @@ fn a_job_that_a_signal_ended_says_so_through_its_keeper() {
 #[test]
 fn n3_a_job_that_could_not_be_run_is_told_from_one_that_ended_with_that_code() {
     for on_agent_exit in [OnAgentExit::Keep, OnAgentExit::Kill] {
-        let agent = Agent::new(SpawnOptions { on_agent_exit, ..with_trampoline() });
+        let agent = Agent::new(SpawnOptions { on_agent_exit, ..through_the_door() });
         let absent = agent.start_launch(agent.launch(&job(), &["/nowhere/at/all"], &[]));
         assert_eq!(absent.exit(), Exit::NotRun, "{on_agent_exit:?}");
         let death = UnexpectedEnd { exit: absent.exit(), log: &[], oom_kills: 0 };
@@ -293,7 +294,7 @@ fn n3_a_job_that_could_not_be_run_is_told_from_one_that_ended_with_that_code() {
 #[test]
 fn n3_that_a_job_was_started_is_noted_before_it_is_and_it_is_not_started_twice() {
     for on_agent_exit in [OnAgentExit::Keep, OnAgentExit::Kill] {
-        let agent = Agent::new(SpawnOptions { on_agent_exit, ..with_trampoline() });
+        let agent = Agent::new(SpawnOptions { on_agent_exit, ..through_the_door() });
         let ran = agent.path("ran");
         let script = "echo x >> \"$1\"; echo READY; while :; do sleep 0.05; done";
         let launch = agent.launch(&job(), &["sh", "-c", script, "sh", "{args}"], &[ran.to_str().unwrap()]);
@@ -317,7 +318,7 @@ fn n3_how_a_job_ended_is_read_through_its_keeper_though_the_file_was_removed() {
     let (id, runner, exit_file, _) = run_first_agent(dir.path(), "job");
     let table = ProcessTable::read().unwrap();
     let mark = find_marked_processes(&table, &runner, &own_user()).unwrap().into_keys().next().unwrap();
-    // The record, the logs and the exit file are gone; the mark says what it is, and who its supervisor is.
+    // The record, the logs and the exit file are gone; the mark says what it is, and who its keeper is.
     std::fs::remove_dir_all(exit_file.parent().unwrap()).unwrap();
     let found = find_marked_starts(&table, &runner, mark.slot, &own_user()).unwrap();
     let expected = MarkedStart { generation: mark.generation, process: id.clone(), kind: Some(WorkloadKind::Job) };

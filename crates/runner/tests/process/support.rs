@@ -1,6 +1,6 @@
 //! An agent's hands, for tests: starts real programs through the real path, from a runtime's template to a process.
 //!
-//! The trampoline is this very test program, entered through an ignored test ([`trampoline_program`]).
+//! The trampoline is this very test program, entered through an ignored test ([`trampoline_door`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -22,8 +22,8 @@ use berth_runner::runtime::{Launch, LaunchContext, Runtime, RuntimeConfig, Start
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
-#[ignore = "the trampoline, started by other tests"]
-fn trampoline_program() {
+#[ignore = "a door for the trampoline, opened by other tests"]
+fn trampoline_door() {
     let args: Vec<OsString> = std::env::args_os().skip_while(|arg| arg != "--").skip(1).collect();
     if !args.is_empty() {
         trampoline(args)
@@ -31,14 +31,14 @@ fn trampoline_program() {
 }
 
 /// What makes this program call the trampoline.
-pub(crate) fn test() -> Vec<OsString> {
+pub(crate) fn door() -> Vec<OsString> {
     let program = std::env::current_exe().unwrap().into_os_string();
-    let words = ["--exact", "support::trampoline_program", "--ignored", "--nocapture", "--test-threads=1", "--"];
+    let words = ["--exact", "support::trampoline_door", "--ignored", "--nocapture", "--test-threads=1", "--"];
     [program].into_iter().chain(words.map(Into::into)).collect()
 }
 
-pub(crate) fn with_trampoline() -> SpawnOptions {
-    SpawnOptions { trampoline: Some(test()), ..SpawnOptions::default() }
+pub(crate) fn through_the_door() -> SpawnOptions {
+    SpawnOptions { trampoline: Some(door()), ..SpawnOptions::default() }
 }
 
 pub(crate) struct Agent {
@@ -66,7 +66,7 @@ impl Agent {
 
     /// With a session for each slot.
     pub(crate) fn with_sessions() -> Self {
-        Self::new(with_trampoline())
+        Self::new(through_the_door())
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

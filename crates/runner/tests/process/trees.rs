@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::support::{Agent, is_alive, look, stop, with_trampoline, until};
+use crate::support::{Agent, is_alive, look, stop, through_the_door, until};
 use berth_runner::process::{Cgroups, Depth, Exit, ProcessTable, SpawnOptions, Tree};
 
 #[test]
@@ -144,7 +144,7 @@ while True:
 
 #[test]
 fn n10_a_bystander_is_left_alone_with_and_without_sessions() {
-    for options in [with_trampoline(), SpawnOptions::default()] {
+    for options in [through_the_door(), SpawnOptions::default()] {
         let agent = Agent::new(options);
         let mut bystander = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
         let slot = agent.sh("sleep 1000 & sleep 1000 & echo READY; wait", &[]);
@@ -175,7 +175,7 @@ fn n10_nobody_leaves_a_cgroup() {
         eprintln!("no cgroup v2 that can be written to: not tried here");
         return;
     };
-    let agent = Agent::new(SpawnOptions { cgroups: Some(cgroups), ..with_trampoline() });
+    let agent = Agent::new(SpawnOptions { cgroups: Some(cgroups), ..through_the_door() });
     // It leaves its parent and session and wipes its environment before anybody can look.
     let slot = agent.sh("setsid env -i /bin/sh -c 'trap \"\" TERM; sleep 1000 & echo daemon $!; wait' &", &[]);
     let daemon = slot.number("daemon");

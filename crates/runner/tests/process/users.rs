@@ -5,11 +5,11 @@ use std::os::unix::fs::PermissionsExt;
 
 use berth_domain::RuntimeKind;
 use berth_runner::process::{
-    Exit, ExitFile, ExitNote, OnAgentExit, ProcessTable, SlotMark, SpawnError, SpawnOptions, marked,
+    Exit, ExitFile, ExitNote, OnAgentExit, ProcessTable, SlotMark, SpawnError, SpawnOptions, find_marked_processes,
 };
 use berth_runner::runtime::{Account, RuntimeConfig, UserId};
 
-use crate::support::{Agent, Started, look, own_user, stop, with_trampoline, until};
+use crate::support::{Agent, Started, look, own_user, stop, through_the_door, until};
 
 /// A number that the machine knows nothing of, so that nothing on it is that user's.
 const UID: u32 = 3_000_000_017;
@@ -78,7 +78,7 @@ fn how_a_job_of_another_user_ended_is_noted_where_it_cannot_write() {
         return;
     }
     for on_agent_exit in [OnAgentExit::Keep, OnAgentExit::Kill] {
-        let agent = Agent::new(SpawnOptions { on_agent_exit, ..with_trampoline() });
+        let agent = Agent::new(SpawnOptions { on_agent_exit, ..through_the_door() });
         fs::set_permissions(agent.dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let script =
             "echo; ls /proc/$$/fd | tr '\\n' ' '; echo; echo parent $PPID; kill -KILL $PPID && echo KILLED; exit 5";
@@ -103,13 +103,13 @@ fn the_keeper_of_a_job_stays_the_agents_user_and_both_are_of_the_slot() {
     }
     let agent = Agent::with_sessions();
     let job = start(&agent, RuntimeKind::Job, "echo program $$; exec sleep 1000");
-    let (supervisor, program) = (job.process.id().pid, job.number("program"));
-    assert_ne!(supervisor, program);
-    assert_eq!(status(supervisor, "Uid"), "0 0 0 0");
+    let (keeper, program) = (job.process.id().pid, job.number("program"));
+    assert_ne!(keeper, program);
+    assert_eq!(status(keeper, "Uid"), "0 0 0 0");
     assert_eq!(status(program, "Uid"), [UID.to_string().as_str(); 4].join(" "));
     // The program may run before the thread that started it has ended.
     until("the thread that became the user to be gone", || {
-        let threads = fs::read_dir(format!("/proc/{supervisor}/task")).unwrap().map(|entry| entry.unwrap().path());
+        let threads = fs::read_dir(format!("/proc/{keeper}/task")).unwrap().map(|entry| entry.unwrap().path());
         threads.filter_map(|thread| fs::read_to_string(thread.join("status")).ok()).all(|status| {
             let users = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
             users.split_whitespace().eq(["0"; 4])
@@ -120,10 +120,10 @@ fn the_keeper_of_a_job_stays_the_agents_user_and_both_are_of_the_slot() {
     let users = own_user().into_iter().chain([UserId::new(UID)]).collect();
     let found = find_marked_processes(&table, &agent.runner, &users).unwrap();
     let pids: Vec<u32> = found[&job.mark].iter().map(|process| process.pid).collect();
-    assert_eq!(pids, [supervisor, program]);
+    assert_eq!(pids, [keeper, program]);
     let found = find_marked_processes(&table, &agent.runner, &own_user()).unwrap();
     assert_eq!(found[&job.mark].len(), 1, "the program is of no user that this agent has");
-    assert_eq!(look(&mut job.tree()), [supervisor, program]);
+    assert_eq!(look(&mut job.tree()), [keeper, program]);
     stop(job.tree(), 5_000);
 }
 
@@ -132,7 +132,7 @@ fn a_slot_of_another_user_dies_with_its_agent() {
     if !is_root() {
         return;
     }
-    let agent = Agent::new(SpawnOptions { on_agent_exit: OnAgentExit::Kill, ..with_trampoline() });
+    let agent = Agent::new(SpawnOptions { on_agent_exit: OnAgentExit::Kill, ..through_the_door() });
     let slot = start(&agent, RuntimeKind::Server, "echo READY; exec sleep 1000");
     slot.says("READY");
     drop(agent.spawner);

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_secret_is_not_held_back() {
+    fn text_without_a_secret_is_not_held_back() {
         let mut pieces = redactor().pieces();
         assert_eq!(pieces.push(b"ready\n".to_vec()), b"ready\n");
     }

@@ -101,7 +101,7 @@ fn a_later_start_of_a_slot_that_is_over_is_accounted_for_too() {
 }
 
 #[test]
-fn n7_what_somebody_carries_the_mark_of_is_not_started_but_adopted() {
+fn n7_a_slot_whose_mark_is_carried_is_adopted_and_not_started() {
     let wanted = slot(1, RUN, "GPU-a", 40);
     let case = Case::new(vec![wanted.clone()]).find(1, carried(1, Some(WorkloadKind::Lease)));
     let row = adopted(&case);
@@ -139,7 +139,7 @@ fn n7_an_older_start_that_is_not_on_record_is_put_there_and_ended_first() {
 }
 
 #[test]
-fn nothing_starts_while_it_cannot_be_told_who_is_there() {
+fn nothing_starts_while_the_search_failed() {
     let case = Case::new(vec![slot(1, RUN, "GPU-a", 40)]).find(1, SearchResult::Unknown("too many files".to_owned()));
     assert_eq!(case.actions(), vec![Action::NoteDoubt(id(1), doubt(&case, "too many files"))]);
     // What the driver lists besides is no reason against a start: it shows what is free.

@@ -8,9 +8,9 @@ use berth_runner::agent::{Agent, AgentConfig, AgentParts};
 use berth_runner::process::{SpawnOptions, trampoline};
 use tokio::sync::watch;
 
-fn words(test: &str) -> Vec<OsString> {
+fn words(door: &str) -> Vec<OsString> {
     let program = std::env::current_exe().unwrap().into_os_string();
-    let words = ["--exact", test, "--ignored", "--nocapture", "--test-threads=1", "--"];
+    let words = ["--exact", door, "--ignored", "--nocapture", "--test-threads=1", "--"];
     [program].into_iter().chain(words.map(Into::into)).collect()
 }
 
@@ -20,12 +20,12 @@ fn arguments() -> Vec<OsString> {
 
 /// What starts an agent; its configuration file follows.
 pub(crate) fn agent() -> Vec<OsString> {
-    words("programs::agent_program")
+    words("doors::agent_door")
 }
 
 #[test]
-#[ignore = "the trampoline, started by other tests"]
-fn trampoline_program() {
+#[ignore = "a door for the trampoline, opened by other tests"]
+fn trampoline_door() {
     let args = arguments();
     if !args.is_empty() {
         trampoline(args)
@@ -33,8 +33,8 @@ fn trampoline_program() {
 }
 
 #[test]
-#[ignore = "an agent, started by other tests"]
-fn agent_program() {
+#[ignore = "a door for agents, opened by other tests"]
+fn agent_door() {
     let args = arguments();
     let [file] = args.as_slice() else { return };
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
@@ -42,7 +42,7 @@ fn agent_program() {
     let (settings, runtimes) = config.check().unwrap();
     let client = Client::builder(&config.agent.server).apart().build().unwrap();
     let spawning = SpawnOptions {
-        trampoline: Some(words("programs::trampoline_program")),
+        trampoline: Some(words("doors::trampoline_door")),
         on_agent_exit: config.agent.on_agent_exit,
         cgroups: None,
     };
