@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 /// Stands for every argument in a list. It is accepted for commands without a table of options.
-pub const ALLOW_ALL: &str = "*";
+const ALLOW_ALL: &str = "*";
 
 /// The arguments that an agent allows for one of its runtimes, beside those that are allowed without being listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -73,8 +73,8 @@ pub fn check<S: AsRef<str>>(
         (None, ArgumentSource::Model) => Ok(()),
         (None, ArgumentSource::Job) => check_listed(args, allow),
         (Some(engine), _) => {
-            let option = engine.read(args).map_err(misread)?;
-            option.iter().try_for_each(|option| check_one(engine, source, option, allow))
+            let options = engine.read(args).map_err(misread)?;
+            options.iter().try_for_each(|option| check_one(engine, source, option, allow))
         }
     }
 }

@@ -25,7 +25,7 @@ mod needs;
 mod read;
 mod table;
 
-pub use allow::{ALLOW_ALL, Allow, AllowError};
+pub use allow::{Allow, AllowError};
 pub use check::{ArgumentSource, Forbidden, Why, check, check_job_memory};
 pub use engine::Engine;
 pub use needs::{Unfit, check_model, has_model};

@@ -49,11 +49,11 @@ const SWITCH: [(&str, bool); 4] = [("1", true), ("true", true), ("0", false), ("
 ///
 /// Arguments that cannot be read are skipped here, because [`crate::check`] refuses them.
 pub fn check_model<S: AsRef<str>>(engine: Engine, args: &[S], most_gpus: u16) -> Result<(), Unfit> {
-    let option = engine.read(args).unwrap_or_else(|_| engine.recognise(args));
+    let options = engine.read(args).unwrap_or_else(|_| engine.recognise(args));
     match engine {
-        Engine::LlamaServer => check_llama(&option, most_gpus),
+        Engine::LlamaServer => check_llama(&options, most_gpus),
         Engine::Vllm => Ok(()),
-        Engine::Ollama => check_ollama(&option),
+        Engine::Ollama => check_ollama(&options),
     }
 }
 
@@ -71,21 +71,21 @@ fn names_model(option: &ParsedOption<'_>) -> bool {
     SOURCES.contains(&name) || (is_preset && name != "--spec-default")
 }
 
-fn check_llama(option: &[ParsedOption<'_>], count: u16) -> Result<(), Unfit> {
-    if !option.iter().any(names_model) {
+fn check_llama(options: &[ParsedOption<'_>], count: u16) -> Result<(), Unfit> {
+    if !options.iter().any(names_model) {
         return Err(Unfit::NoModel);
     }
-    let split = option.iter().any(|option| option.canonical() == "--tensor-split");
+    let split = options.iter().any(|option| option.canonical() == "--tensor-split");
     let most = if split { LLAMA_SPLIT } else { LLAMA_GPUS };
     if count > most { Err(Unfit::TooManyGpus { count, most, split }) } else { Ok(()) }
 }
 
-fn check_ollama(option: &[ParsedOption<'_>]) -> Result<(), Unfit> {
+fn check_ollama(options: &[ParsedOption<'_>]) -> Result<(), Unfit> {
     let last =
-        |option: &str| option.iter().rev().find(|option| option.canonical() == option).and_then(ParsedOption::value);
+        |name: &str| options.iter().rev().find(|option| option.canonical() == name).and_then(ParsedOption::value);
     let wrong =
         |option, value: &str, takes| Unfit::Value { engine: Engine::Ollama, option, value: value.to_owned(), takes };
-    for context in option.iter().filter(|option| option.canonical() == "--num-ctx").filter_map(ParsedOption::value) {
+    for context in options.iter().filter(|option| option.canonical() == "--num-ctx").filter_map(ParsedOption::value) {
         if !context.parse::<u64>().is_ok_and(|tokens| tokens > 0) {
             return Err(wrong("--num-ctx", context, "a number of tokens above 0"));
         }

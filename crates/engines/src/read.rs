@@ -81,7 +81,7 @@ pub(crate) struct Spelled<'a> {
 
 pub(crate) fn read<S: AsRef<str>>(engine: Engine, args: &[S]) -> Result<Vec<ParsedOption<'_>>, Misread> {
     let words: Vec<&str> = args.iter().map(AsRef::as_ref).collect();
-    let mut option = Vec::new();
+    let mut options = Vec::new();
     let mut at = 0;
     while let Some(&word) = words.get(at) {
         at += 1;
@@ -98,9 +98,9 @@ pub(crate) fn read<S: AsRef<str>>(engine: Engine, args: &[S]) -> Result<Vec<Pars
         if spelled.joined.is_none() {
             at += values.len();
         }
-        option.push(ParsedOption { word, name: spelled.name, known: spelled.known, values, is_part: spelled.is_part });
+        options.push(ParsedOption { word, name: spelled.name, known: spelled.known, values, is_part: spelled.is_part });
     }
-    Ok(option)
+    Ok(options)
 }
 
 /// Reads a word for llama-server, which accepts exact names, underscores for hyphens in long ones, and no
@@ -170,7 +170,7 @@ pub(crate) fn is_option(word: &str) -> bool {
 
 /// Returns the options among these arguments that the table has, in any spelling.
 pub(crate) fn recognise<S: AsRef<str>>(engine: Engine, args: &[S]) -> Vec<ParsedOption<'_>> {
-    let mut option = Vec::new();
+    let mut options = Vec::new();
     let mut words = args.iter().map(AsRef::as_ref).peekable();
     while let Some(word) = words.next() {
         let (spelled, joined) = split(word);
@@ -182,7 +182,7 @@ pub(crate) fn recognise<S: AsRef<str>>(engine: Engine, args: &[S]) -> Vec<Parsed
         if joined.is_none() && takes_more {
             values.extend(words.next_if(|next| !is_option(next)));
         }
-        option.push(ParsedOption { word, name, known: Some(known), values, is_part });
+        options.push(ParsedOption { word, name, known: Some(known), values, is_part });
     }
-    option
+    options
 }

@@ -50,7 +50,6 @@ pub use inputs::{CacheType, InputError, Inputs, Options, Profile, UnknownName};
 pub use model::{Model, OpenError};
 pub use profile::vllm::{GRAPHS_BEYOND_SHARE, utilization};
 pub use projector::{NotAProjector, Projector};
-pub use read_scope::{OutsideScope, ReadScope};
 pub use shape::{Build, Experts, Layer, ModelShape, State};
 pub use split::LayerSpan;
 pub use weights::{Place, Weights};

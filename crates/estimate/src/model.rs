@@ -51,7 +51,7 @@ impl Model {
     }
 
     /// Reads the headers of a model whose files may be read by `scope`.
-    pub fn open_within(scope: &ReadScope, path: &Path) -> Result<Self, OpenError> {
+    pub(crate) fn open_within(scope: &ReadScope, path: &Path) -> Result<Self, OpenError> {
         let unreadable = |problem: std::io::Error| GgufError::File { path: path.to_owned(), problem: problem.into() };
         match scope.is_folder(path).map_err(unreadable)? {
             true => Ok(Self::Folder(Box::new(FolderModel::open_within(scope, path)?))),
@@ -65,7 +65,7 @@ impl Model {
     }
 
     /// Adds a projector whose file may be read by `scope`.
-    pub fn with_projector_within(self, scope: &ReadScope, path: &Path) -> Result<Self, OpenError> {
+    pub(crate) fn with_projector_within(self, scope: &ReadScope, path: &Path) -> Result<Self, OpenError> {
         match self {
             Self::Gguf { model, .. } => {
                 let projector = Projector::of(&GgufModel::open_within(scope, path)?)?;

@@ -14,14 +14,14 @@ use rustix::fs::OFlags;
 
 /// The files that may be read.
 #[derive(Clone, Debug, Default)]
-pub struct ReadScope {
+pub(crate) struct ReadScope {
     /// Resolved directories; `None`: all files.
     below: Option<Vec<PathBuf>>,
 }
 
 /// Why a file may not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OutsideScope {
+pub(crate) enum OutsideScope {
     /// The file is elsewhere, or does not exist. The message does not say which, because that would tell what exists
     /// elsewhere.
     #[error("there is no such file below the directories that may be read")]
@@ -34,13 +34,13 @@ pub enum OutsideScope {
 impl ReadScope {
     /// Allows all files that the system allows.
     #[must_use]
-    pub const fn everything() -> Self {
+    pub(crate) const fn everything() -> Self {
         Self { below: None }
     }
 
     /// Allows files below these directories. A directory that does not exist holds nothing.
     #[must_use]
-    pub fn below<P: AsRef<Path>>(directories: &[P]) -> Self {
+    pub(crate) fn below<P: AsRef<Path>>(directories: &[P]) -> Self {
         Self { below: Some(directories.iter().filter_map(|path| std::fs::canonicalize(path).ok()).collect()) }
     }
 

@@ -70,7 +70,7 @@ mod source;
 mod usage;
 
 pub use script::ScriptError;
-pub use scripted::{ScriptedDriver, built_library};
+pub use scripted::ScriptedDriver;
 pub use source::{CLAIMS_VARIABLE, SCRIPT_VARIABLE};
 
 /// The example script above.

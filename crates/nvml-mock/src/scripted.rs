@@ -72,7 +72,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 }
 
 /// Returns the library that Cargo built beside the running test or program.
-pub fn built_library() -> io::Result<PathBuf> {
+fn built_library() -> io::Result<PathBuf> {
     let program = env::current_exe()?;
     let beside = program.ancestors().skip(1).take(2);
     let found = beside.flat_map(|directory| [directory.join(LIBRARY), directory.join("deps").join(LIBRARY)]);

@@ -114,12 +114,12 @@ impl Observer<'_> {
 
     /// Counts a process while it lives, and after that for as long as the script's delay lasts.
     fn count(&mut self, usage: &mut Usage, process: &Process, instance: Option<(u32, u32)>) {
-        let state_of = self.deaths.state_of(process.pid, Duration::from_millis(self.script.release_delay_ms));
-        if state_of == ProcessState::Gone {
+        let state = self.deaths.state_of(process.pid, Duration::from_millis(self.script.release_delay_ms));
+        if state == ProcessState::Gone {
             return;
         }
         usage.used = usage.used.saturating_add(process.used.unwrap_or_default());
-        if state_of == ProcessState::Alive || self.script.release_listed {
+        if state == ProcessState::Alive || self.script.release_listed {
             usage.list(process, instance);
         }
     }

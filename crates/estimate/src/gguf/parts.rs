@@ -26,7 +26,7 @@ impl GgufModel {
     }
 
     /// Reads the headers of a model whose files may be read by `scope`.
-    pub fn open_within(scope: &ReadScope, path: &Path) -> Result<Self, GgufError> {
+    pub(crate) fn open_within(scope: &ReadScope, path: &Path) -> Result<Self, GgufError> {
         let named = read(scope, path)?;
         let count = named.metadata.count("split.count").unwrap_or(1);
         if count <= 1 {

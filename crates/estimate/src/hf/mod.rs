@@ -102,7 +102,7 @@ impl FolderModel {
     }
 
     /// Reads a folder whose files may be read by `scope`.
-    pub fn open_within(scope: &ReadScope, folder: &Path) -> Result<Self, FolderError> {
+    pub(crate) fn open_within(scope: &ReadScope, folder: &Path) -> Result<Self, FolderError> {
         let path = folder.join("config.json");
         let text = read_limited(scope, &path, Self::CONFIG_LIMIT)?;
         let raw = serde_json::from_slice(&text).map_err(|problem| FolderError::Json { path, problem })?;

@@ -38,7 +38,7 @@ pub struct FolderWeights {
 
 impl FolderWeights {
     /// Reads the headers of all files, or the index where files are missing.
-    pub fn read(scope: &ReadScope, folder: &Path) -> Result<Self, FolderError> {
+    pub(crate) fn read(scope: &ReadScope, folder: &Path) -> Result<Self, FolderError> {
         let index = folder.join("model.safetensors.index.json");
         let single = folder.join("model.safetensors");
         if !index.is_file() {

@@ -29,7 +29,7 @@ pub enum Launched {
     /// The option is not given: the program uses its own default.
     NotSaid,
     /// The option is given with this value.
-    GivenOptions(String),
+    Said(String),
 }
 
 /// A difference between an estimate and the arguments of a launch.

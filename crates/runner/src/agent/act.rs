@@ -89,7 +89,7 @@ impl Executor {
             }
             Action::Adopt(record) => self.adopt_unrecorded(slots, record, context.runtimes),
             Action::RecordAbsence(record) => {
-                tracing::info!(slot = %record.id, "not on record, nobody carries its mark, and the driver lists nobody");
+                tracing::info!(slot = %record.id, "not on record, no process carries its mark, and the driver lists none");
                 slots.live.remove(&record.id);
                 Ok(slots.store.update((**record).clone())?)
             }

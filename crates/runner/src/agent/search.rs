@@ -26,11 +26,11 @@ impl Observer {
         wanted: &[DesiredSlot],
     ) -> BTreeMap<SlotId, SearchResult> {
         let search = Search { runner: &self.runner, users: &self.users, live: &slots.live, table, inventory };
-        let trace = |slot: &DesiredSlot| {
-            let found = search.trace(slot);
+        let result = |slot: &DesiredSlot| {
+            let found = search.run(slot);
             found.unwrap_or_else(|error| SearchResult::Unknown(format!("processes cannot be looked at: {error}")))
         };
-        wanted.iter().map(|slot| (slot.id, trace(slot))).collect()
+        wanted.iter().map(|slot| (slot.id, result(slot))).collect()
     }
 }
 
@@ -45,7 +45,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn trace(&self, slot: &DesiredSlot) -> io::Result<SearchResult> {
+    fn run(&self, slot: &DesiredSlot) -> io::Result<SearchResult> {
         // A table is not read at one instant, so a process that forks all the time may be missing in it.
         for table in [self.table, self.table.again()?] {
             if let Some(found) = find_marked_starts(table, self.runner, slot.id, self.users)?.into_iter().next() {

@@ -46,7 +46,7 @@ pub enum HealthChange {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum HealthPhase {
     Starting,
     Ready { failures: u32 },
     Over,
@@ -59,7 +59,7 @@ pub struct HealthState {
     live: Option<Live>,
     started: Timestamp,
     next: Timestamp,
-    phase: Phase,
+    phase: HealthPhase,
     /// The last answer, for the message when the slot is given up.
     last: Option<Probed>,
 }
@@ -72,29 +72,29 @@ impl HealthState {
     #[must_use]
     pub fn starting(launch: &Launch, now: Timestamp) -> Self {
         let (ready, live) = (launch.ready.clone(), launch.live.clone());
-        Self { ready, live, started: now, next: now, phase: Phase::Starting, last: None }
+        Self { ready, live, started: now, next: now, phase: HealthPhase::Starting, last: None }
     }
 
     /// Returns the health of an adopted program that is known to have served.
     #[must_use]
     pub fn serving(launch: &Launch, now: Timestamp) -> Self {
-        Self { phase: Phase::Ready { failures: 0 }, ..Self::starting(launch, now) }
+        Self { phase: HealthPhase::Ready { failures: 0 }, ..Self::starting(launch, now) }
     }
 
     /// Returns whether the program serves, as far as is known.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        matches!(self.phase, Phase::Ready { .. })
+        matches!(self.phase, HealthPhase::Ready { .. })
     }
 
     /// Returns when to look again: for a probe or for a deadline. Returns `None` if time alone will change nothing.
     #[must_use]
     pub fn next(&self) -> Option<Timestamp> {
         match (self.phase, &self.ready, &self.live) {
-            (Phase::Starting, Some((ready, _)), _) => Some(self.next.min(self.started.after(ready.deadline))),
-            (Phase::Starting, None, _) => Some(self.started),
-            (Phase::Ready { .. }, _, Some(_)) => Some(self.next),
-            (Phase::Ready { .. }, _, None) | (Phase::Over, ..) => None,
+            (HealthPhase::Starting, Some((ready, _)), _) => Some(self.next.min(self.started.after(ready.deadline))),
+            (HealthPhase::Starting, None, _) => Some(self.started),
+            (HealthPhase::Ready { .. }, _, Some(_)) => Some(self.next),
+            (HealthPhase::Ready { .. }, _, None) | (HealthPhase::Over, ..) => None,
         }
     }
 
@@ -106,11 +106,13 @@ impl HealthState {
         }
         let (question, pause) = match (self.phase, &self.ready, &self.live) {
             // A program that starts fast is probed often; one that takes minutes is not.
-            (Phase::Starting, Some((ready, question)), _) => {
+            (HealthPhase::Starting, Some((ready, question)), _) => {
                 let eighth = Span::from_millis(now.since(self.started).millis() / 8);
                 (question.clone(), eighth.max(Self::SHORTEST).min(ready.every))
             }
-            (Phase::Ready { .. }, _, Some(live)) => (Question { path: live.path.clone(), model: None }, live.every),
+            (HealthPhase::Ready { .. }, _, Some(live)) => {
+                (Question { path: live.path.clone(), model: None }, live.every)
+            }
             _ => return None,
         };
         self.next = now.after(pause);
@@ -120,9 +122,9 @@ impl HealthState {
     /// Returns what time alone has changed: a deadline that has passed, or a program that only has to run.
     pub fn tick(&mut self, now: Timestamp) -> Option<HealthChange> {
         match (self.phase, &self.ready) {
-            (Phase::Starting, None) => Some(self.enter_ready(now)),
-            (Phase::Starting, Some((ready, _))) if now >= self.started.after(ready.deadline) => {
-                self.phase = Phase::Over;
+            (HealthPhase::Starting, None) => Some(self.enter_ready(now)),
+            (HealthPhase::Starting, Some((ready, _))) if now >= self.started.after(ready.deadline) => {
+                self.phase = HealthPhase::Over;
                 Some(HealthChange::NeverReady)
             }
             _ => None,
@@ -133,21 +135,21 @@ impl HealthState {
     pub fn observe(&mut self, now: Timestamp, probed: Probed) -> Option<HealthChange> {
         self.last = Some(probed);
         match (&mut self.phase, probed) {
-            (Phase::Starting, Probed::Healthy) => Some(self.enter_ready(now)),
-            (Phase::Starting, _) => self.tick(now),
-            (Phase::Ready { failures }, Probed::Healthy) => {
+            (HealthPhase::Starting, Probed::Healthy) => Some(self.enter_ready(now)),
+            (HealthPhase::Starting, _) => self.tick(now),
+            (HealthPhase::Ready { failures }, Probed::Healthy) => {
                 *failures = 0;
                 None
             }
-            (Phase::Ready { failures }, _) => {
+            (HealthPhase::Ready { failures }, _) => {
                 *failures += 1;
                 let limit = self.live.as_ref().map_or(u32::MAX, |live| live.failures.max(1));
                 (*failures >= limit).then(|| {
-                    self.phase = Phase::Over;
+                    self.phase = HealthPhase::Over;
                     HealthChange::Dead
                 })
             }
-            (Phase::Over, _) => None,
+            (HealthPhase::Over, _) => None,
         }
     }
 
@@ -169,7 +171,7 @@ impl HealthState {
     }
 
     fn enter_ready(&mut self, now: Timestamp) -> HealthChange {
-        self.phase = Phase::Ready { failures: 0 };
+        self.phase = HealthPhase::Ready { failures: 0 };
         self.next = self.live.as_ref().map_or(now, |live| now.after(live.every));
         HealthChange::Ready
     }
@@ -186,7 +188,7 @@ mod tests {
 
     fn state(ready: Option<Ready>, live: Option<Live>) -> HealthState {
         let ready = ready.map(|ready| (ready.clone(), Question { path: ready.path, model: None }));
-        HealthState { ready, live, started: at(0), next: at(0), phase: Phase::Starting, last: None }
+        HealthState { ready, live, started: at(0), next: at(0), phase: HealthPhase::Starting, last: None }
     }
 
     fn ready() -> Option<Ready> {

@@ -96,7 +96,7 @@ impl ProcessId {
 
 /// Returns whether the agent is in the first pid namespace of the machine, from which all processes are visible.
 #[must_use]
-pub fn sees_every_process() -> bool {
+pub(crate) fn sees_every_process() -> bool {
     /// The inode number that the kernel gives the first pid namespace (`PROC_PID_INIT_INO`).
     const FIRST: u64 = 0xEFFF_FFFC;
     here().is_ok_and(|here| here.pid_namespace == FIRST)

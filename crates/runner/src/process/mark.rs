@@ -12,7 +12,7 @@
 //!
 //! | the agent has | a mark counts on a process that |
 //! | --- | --- |
-//! | a record of the start, with its secret | carries the secret, and runs as the user that the slot was started as, or as root. (A slot that was started as root may have become anybody: there the secret is enough.) |
+//! | a record of the start, with its secret | carries the secret, and runs as the user that the slot was started as, or as root. (A slot that was started as root may have become any user: there the secret is enough.) |
 //! | no record of it, or one without a secret | runs as the agent's own user, or as the user of one of its runtimes |
 //!
 //! A process of another user can neither read the secret (`/proc/PID/environ` is shown to the same user and to root) nor
@@ -104,14 +104,14 @@ pub enum MarkTrust {
 }
 
 impl MarkTrust {
-    fn accepts(&self, read_mark: &MarkedProcess) -> bool {
+    fn accepts(&self, process: &MarkedProcess) -> bool {
         match self {
             // The supervisor of a job runs as the agent does, which is root where users differ.
             Self::Start(StartedAs { user, secret }) => {
-                let may_be_its_user = user.is_root() || read_mark.user == *user || read_mark.user.is_root();
-                read_mark.secret.as_ref() == Some(secret) && may_be_its_user
+                let may_be_its_user = user.is_root() || process.user == *user || process.user.is_root();
+                process.secret.as_ref() == Some(secret) && may_be_its_user
             }
-            Self::Users(users) => users.contains(&read_mark.user),
+            Self::Users(users) => users.contains(&process.user),
         }
     }
 }
@@ -134,8 +134,8 @@ pub(super) fn read_mark(pid: u32) -> io::Result<Option<(SlotMark, MarkedProcess)
     let Some(environ) = environ else { return Ok(None) };
     let Some(mark) = SlotMark::parse(&environ) else { return Ok(None) };
     let Some(user) = real_user(pid)? else { return Ok(None) };
-    let secret = berth_variables(&environ)
-        .and_then(|berth_variables| Some(SlotSecret((*berth_variables.get(SLOT_SECRET)?).to_owned())));
+    let secret =
+        berth_variables(&environ).and_then(|variables| Some(SlotSecret((*variables.get(SLOT_SECRET)?).to_owned())));
     Ok(Some((mark, MarkedProcess { pid, user, secret })))
 }
 
@@ -155,14 +155,14 @@ pub(super) fn accepted_pids<'a>(
     mark: &SlotMark,
     trust: &'a MarkTrust,
 ) -> io::Result<impl Iterator<Item = u32> + 'a> {
-    let read_mark = table.marks()?.get(mark).into_iter().flatten();
-    Ok(read_mark.filter(|read_mark| trust.accepts(read_mark)).map(|read_mark| read_mark.pid))
+    let processes = table.marks()?.get(mark).into_iter().flatten();
+    Ok(processes.filter(|process| trust.accepts(process)).map(|process| process.pid))
 }
 
 /// Returns the variables that Berth set in an environment, or `None` if they are no longer what Berth wrote.
 fn berth_variables(environ: &[u8]) -> Option<BTreeMap<&str, &str>> {
-    let berth_variables = environ.split(|byte| *byte == 0).filter(|pair| pair.starts_with(b"BERTH_"));
-    berth_variables.map(|pair| std::str::from_utf8(pair).ok()?.split_once('=')).collect()
+    let pairs = environ.split(|byte| *byte == 0).filter(|pair| pair.starts_with(b"BERTH_"));
+    pairs.map(|pair| std::str::from_utf8(pair).ok()?.split_once('=')).collect()
 }
 
 /// A start of a slot whose mark is carried by processes.
@@ -183,7 +183,7 @@ impl MarkedStart {
         let oldest = || processes.iter().min_by_key(|process| (process.start_ticks, process.pid));
         let Some(process) = processes.iter().find(is_supervisor).or_else(oldest) else { return Ok(None) };
         let environ = read_of(process.pid, "environ")?.unwrap_or_default();
-        let kind = berth_variables(&environ).and_then(|berth_variables| kind_named(berth_variables.get(SLOT_KIND)?));
+        let kind = berth_variables(&environ).and_then(|variables| kind_named(variables.get(SLOT_KIND)?));
         Ok(Some(Self { generation: mark.generation, process: process.clone(), kind }))
     }
 }
@@ -197,10 +197,10 @@ pub fn find_marked_starts(
     users: &BTreeSet<UserId>,
 ) -> io::Result<Vec<MarkedStart>> {
     let mut found = Vec::new();
-    for (mark, processes) in marked(table, runner, users)?.iter().filter(|(mark, _)| mark.slot == slot) {
+    for (mark, processes) in find_marked_processes(table, runner, users)?.iter().filter(|(mark, _)| mark.slot == slot) {
         found.extend(MarkedStart::of(mark, processes)?);
     }
-    found.sort_by_key(|carrier| std::cmp::Reverse(carrier.generation));
+    found.sort_by_key(|start| std::cmp::Reverse(start.generation));
     Ok(found)
 }
 
@@ -252,25 +252,25 @@ mod tests {
     #[test]
     fn a_mark_counts_by_user_and_secret() {
         let secret = SlotSecret("s".to_owned());
-        let read_mark = |user, secret: Option<&str>| MarkedProcess {
+        let process_of = |user, secret: Option<&str>| MarkedProcess {
             pid: 1,
             user: UserId::new(user),
             secret: secret.map(|secret| SlotSecret(secret.to_owned())),
         };
         let started = |user| MarkTrust::Start(StartedAs { user: UserId::new(user), secret: secret.clone() });
-        assert!(started(7).accepts(&read_mark(7, Some("s"))));
-        assert!(started(7).accepts(&read_mark(0, Some("s"))), "a keeper runs as the agent does");
-        assert!(!started(7).accepts(&read_mark(8, Some("s"))), "a secret that became known helps no other user");
-        assert!(started(0).accepts(&read_mark(8, Some("s"))), "root may have become anybody");
+        assert!(started(7).accepts(&process_of(7, Some("s"))));
+        assert!(started(7).accepts(&process_of(0, Some("s"))), "a supervisor runs as the agent does");
+        assert!(!started(7).accepts(&process_of(8, Some("s"))), "a secret that became known helps no other user");
+        assert!(started(0).accepts(&process_of(8, Some("s"))), "root may have become any user");
         for wrong in [None, Some(""), Some("t")] {
             assert!(
-                !started(7).accepts(&read_mark(7, wrong)) && !started(0).accepts(&read_mark(0, wrong)),
+                !started(7).accepts(&process_of(7, wrong)) && !started(0).accepts(&process_of(0, wrong)),
                 "{wrong:?}"
             );
         }
         let users = MarkTrust::Users([UserId::new(0), UserId::new(7)].into());
-        assert!(users.accepts(&read_mark(7, None)) && users.accepts(&read_mark(0, Some("t"))));
-        assert!(!users.accepts(&read_mark(8, None)) && !users.accepts(&read_mark(8, Some("s"))));
+        assert!(users.accepts(&process_of(7, None)) && users.accepts(&process_of(0, Some("t"))));
+        assert!(!users.accepts(&process_of(8, None)) && !users.accepts(&process_of(8, Some("s"))));
         assert_eq!(real_user(std::process::id()).unwrap(), Some(UserId::new(rustix::process::getuid().as_raw())));
     }
 

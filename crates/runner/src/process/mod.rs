@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! Launch ── Spawner ──> Process (pid + start time) ── exited ──> Exit ── classify ──> FailureReason
-//!              │             └─ Tree: descendants, sessions, groups, cgroup, mark ── term, kill ──> nobody
+//!              │             └─ Tree: descendants, sessions, groups, cgroup, mark ── term, kill ──> no process left
 //!              └─ SlotLog: the program writes to the file itself; the agent reads it
 //! ```
 //!
@@ -46,7 +46,8 @@ pub use classify::{UnexpectedEnd, classify};
 pub use exit_file::{ExitFile, ExitNote};
 pub use handle::{Adoption, Exit, Process};
 pub use health::{HealthChange, HealthState, Probed};
-pub use id::{Liveness, ProcessId, sees_every_process};
+pub(crate) use id::sees_every_process;
+pub use id::{Liveness, ProcessId};
 pub use log::{Chunk, Follower, LogDir, LogLimits, RedactedPieces, Redactor, SlotLog};
 pub use mark::{
     MarkTrust, MarkedStart, SlotMark, SlotSecret, StartedAs, find_marked_processes, find_marked_starts,

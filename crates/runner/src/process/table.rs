@@ -109,8 +109,8 @@ impl ProcessTable {
         }
         let mut marks: BTreeMap<SlotMark, Vec<MarkedProcess>> = BTreeMap::new();
         for row in self.rows().filter(|row| !row.is_kernel && !row.is_dead() && !self.is_agent_or_ancestor(row.pid)) {
-            if let Some((mark, read_mark)) = mark::read_mark(row.pid)? {
-                marks.entry(mark).or_default().push(read_mark);
+            if let Some((mark, process)) = mark::read_mark(row.pid)? {
+                marks.entry(mark).or_default().push(process);
             }
         }
         Ok(self.marks.get_or_init(|| marks))

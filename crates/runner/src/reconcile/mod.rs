@@ -310,7 +310,7 @@ impl Action {
 /// Decides what to do next.
 #[must_use]
 pub fn reconcile(input: &ReconcileInput<'_>) -> Vec<Action> {
-    let desired = input.desired.filter(|desired| is_bound_to(input, desired));
+    let desired = input.desired.filter(|desired| is_acted_on(input, desired));
     let mut actions = Vec::new();
     for (id, record) in input.records {
         let wanted = desired.and_then(|desired| desired.slots.iter().find(|slot| slot.id == *id));
@@ -334,6 +334,6 @@ pub fn reconcile(input: &ReconcileInput<'_>) -> Vec<Action> {
 
 /// Returns whether the agent acts on a desired state: not on that of another cluster, nor on that of an older start of
 /// its server.
-fn is_bound_to(input: &ReconcileInput<'_>, desired: &DesiredState) -> bool {
+fn is_acted_on(input: &ReconcileInput<'_>, desired: &DesiredState) -> bool {
     input.binding.is_none_or(|(cluster, epoch)| desired.version.cluster == cluster && desired.version.epoch >= epoch)
 }

@@ -106,7 +106,7 @@ pub(super) fn next(
     record: &SlotRecord,
     seen: &SlotObservation,
     wanted: Option<&DesiredSlot>,
-    heard: bool,
+    is_bound: bool,
 ) -> Option<Action> {
     let id = record.id;
     // A mention of an older generation changes nothing.
@@ -114,7 +114,7 @@ pub(super) fn next(
     let stop = wanted.is_some_and(|slot| is_stopped_by(record, slot));
     match &record.state {
         // The server mentions a slot until it knows that the slot is gone.
-        LocalState::Gone { .. } | LocalState::Refused if heard && wanted.is_none() => Some(Action::Forget(id)),
+        LocalState::Gone { .. } | LocalState::Refused if is_bound && wanted.is_none() => Some(Action::Forget(id)),
         LocalState::Gone { .. } | LocalState::Refused => None,
         _ if wanted.is_some_and(|slot| record.is_completed_by(slot)) => {
             wanted.map(|slot| Action::CompleteRecord(Box::new(slot.clone())))

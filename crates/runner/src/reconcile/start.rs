@@ -27,20 +27,20 @@ pub(super) fn start(
     if slot.gpus.iter().any(|gpu| starting.contains(&gpu.uuid)) {
         return None;
     }
-    let mut has_room = true;
+    let mut has_memory = true;
     for gpu in &slot.gpus {
         let device = input.devices.iter().find(|device| device.uuid == gpu.uuid);
         match device.map(|device| device.free) {
             // A driver that does not answer says neither yes nor no.
             Some(None) => return None,
-            Some(Some(free)) => has_room &= free >= gpu.memory_bytes,
-            None => has_room = false,
+            Some(Some(free)) => has_memory &= free >= gpu.memory_bytes,
+            None => has_memory = false,
         }
     }
     let action = match search(input, slot) {
         SearchStep::Act(action) => action,
         SearchStep::Later => return None,
-        SearchStep::NotFound if has_room => Action::Start(Box::new(slot.clone())),
+        SearchStep::NotFound if has_memory => Action::Start(Box::new(slot.clone())),
         SearchStep::NotFound => Action::Refuse(Box::new(slot.clone())),
     };
     // A slot that another agent started takes its turn on its devices too.

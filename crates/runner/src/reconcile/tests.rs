@@ -72,7 +72,7 @@ fn process() -> ProcessId {
     ProcessId::of(std::process::id()).unwrap().unwrap()
 }
 
-/// A machine to reconcile in.
+/// The input of a reconciliation, built step by step.
 #[derive(Clone)]
 struct Case {
     desired: Option<DesiredState>,
@@ -125,7 +125,7 @@ impl Case {
         self
     }
 
-    /// What to do as long as nobody was looked for.
+    /// Returns the actions before any search was made.
     fn first_actions(&self) -> Vec<Action> {
         reconcile(&ReconcileInput {
             now: self.now,
@@ -142,7 +142,7 @@ impl Case {
         })
     }
 
-    /// What to do once everybody was looked for who is to be. Nobody carries a mark unless the test says so.
+    /// Returns the actions after the searches. No process carries a mark unless the test says so.
     fn actions(&self) -> Vec<Action> {
         let mut looked = self.clone();
         for action in self.first_actions() {
@@ -153,7 +153,7 @@ impl Case {
         looked.first_actions()
     }
 
-    /// A little later, with the same wish.
+    /// Moves the monotonic clock on, with the same desired state.
     fn later(mut self, by: Duration) -> Self {
         self.monotonic += by;
         self
@@ -168,13 +168,13 @@ fn alive(health: Health) -> SlotObservation {
     SlotObservation { tree: TreeState::Alive(process()), health, ..SlotObservation::default() }
 }
 
-/// Nobody is left, and the driver agrees.
-fn nobody() -> SlotObservation {
+/// No process is left, and the driver agrees.
+fn no_process() -> SlotObservation {
     SlotObservation { tree: TreeState::Empty, driver: DriverView::Clear, ..SlotObservation::default() }
 }
 
-/// Somebody carries the mark of a start of a slot.
-fn carried(generation: u32, kind: Option<WorkloadKind>) -> SearchResult {
+/// A process carries the mark of a start of a slot.
+fn found_start(generation: u32, kind: Option<WorkloadKind>) -> SearchResult {
     SearchResult::Found(MarkedStart { generation: Generation::new(generation), process: process(), kind })
 }
 
@@ -231,14 +231,14 @@ fn a_stop_asks_then_forces_then_waits_for_the_driver() {
     case.now = NOW.after(Span::from_secs(70));
     assert_eq!(case.actions(), vec![Action::GiveUp(id(1))], "n10: unkillable");
 
-    case = case.see(1, nobody());
+    case = case.see(1, no_process());
     assert_eq!(case.actions(), vec![Action::TreeGone(id(1), SlotEnd::Asked)]);
     let since = case.now;
     case = case.keep(&wanted, LocalState::TreeGone { since, why: SlotEnd::Asked });
     let on_driver = vec![DeviceUuid::new("GPU-a").unwrap()];
-    case = case.see(1, SlotObservation { driver: DriverView::Busy(on_driver), ..nobody() });
+    case = case.see(1, SlotObservation { driver: DriverView::Busy(on_driver), ..no_process() });
     assert_eq!(case.actions(), vec![], "r6: the driver still lists a pid: not yet proof");
-    case = case.see(1, nobody());
+    case = case.see(1, no_process());
     assert_eq!(case.actions(), vec![Action::Gone(id(1), Evidence::COMPLETE)]);
 }
 
@@ -249,7 +249,7 @@ fn a_slot_that_ended_by_itself_is_ended_as_a_whole_with_its_reason() {
     let crash = SlotEnd::Failed(FailureReason::Crashed);
     let orphaned = SlotObservation { ended: Some(crash), ..alive(Health::Ready) };
     assert_eq!(case.clone().see(1, orphaned).actions(), vec![Action::Term(id(1), crash)], "its children live on");
-    let gone = SlotObservation { ended: Some(SlotEnd::Exited(0)), ..nobody() };
+    let gone = SlotObservation { ended: Some(SlotEnd::Exited(0)), ..no_process() };
     assert_eq!(case.clone().see(1, gone).actions(), vec![Action::TreeGone(id(1), SlotEnd::Exited(0))]);
     let hung = alive(Health::Failed(FailureReason::NeverReady));
     assert_eq!(case.see(1, hung).actions(), vec![Action::Term(id(1), SlotEnd::Failed(FailureReason::NeverReady))]);
@@ -281,7 +281,7 @@ fn n8_an_older_version_of_the_same_server_is_before_a_newer_one() {
         (version(1, 3, 8), false),
         (version(1, 2, 9), true),
         (version(1, 4, 1), false),
-        // Of two servers nobody can say who spoke first.
+        // The order of two servers is unknown.
         (version(2, 1, 1), false),
     ] {
         assert_eq!(other.is_before(&now), is_before, "{other:?}");
@@ -320,8 +320,8 @@ fn n3_a_planned_slot_without_a_noted_process_is_found_or_was_never_started() {
     let case = Case::new(vec![wanted.clone()]).keep(&wanted, LocalState::Planned);
     let found = case.clone().see(1, alive(Health::Pending));
     assert_eq!(found.actions(), vec![Action::NoteProcess(id(1), process())]);
-    assert_eq!(case.see(1, nobody()).actions(), vec![Action::Forget(id(1))], "and the next round starts it");
-    let stopped = Case::new(vec![slot(1, STOP, "GPU-a", 40)]).keep(&wanted, LocalState::Planned).see(1, nobody());
+    assert_eq!(case.see(1, no_process()).actions(), vec![Action::Forget(id(1))], "and the next round starts it");
+    let stopped = Case::new(vec![slot(1, STOP, "GPU-a", 40)]).keep(&wanted, LocalState::Planned).see(1, no_process());
     assert_eq!(stopped.actions(), vec![Action::TreeGone(id(1), SlotEnd::Asked)]);
 }
 
@@ -330,12 +330,12 @@ fn n3_a_job_that_an_agent_started_and_did_not_live_to_note_is_not_started_again(
     for (asked, ended) in [
         (RUN, SlotEnd::Exited(0)),
         (RUN, SlotEnd::Failed(FailureReason::Crashed)),
-        // It was over before anybody asked for its end.
+        // It was over before the server asked for its end.
         (STOP, SlotEnd::Exited(0)),
         (ACCOUNT, SlotEnd::Exited(3)),
     ] {
         let job = slot(1, asked, "GPU-a", 40);
-        let over = SlotObservation { ended: Some(ended), ..nobody() };
+        let over = SlotObservation { ended: Some(ended), ..no_process() };
         let case = Case::new(vec![job]).keep(&slot(1, RUN, "GPU-a", 40), LocalState::Planned).see(1, over);
         assert_eq!(case.actions(), vec![Action::TreeGone(id(1), ended)]);
     }

@@ -31,11 +31,11 @@ pub(super) fn search(input: &ReconcileInput<'_>, slot: &DesiredSlot) -> SearchSt
 
 /// Accounts for a slot: it is adopted, or gone, or unknown. Nothing is started or ended here.
 pub(super) fn account(input: &ReconcileInput<'_>, slot: &DesiredSlot, end: SlotEnd) -> Option<Action> {
-    if let Some(trace @ SearchResult::NotFound { doubt }) = input.searched.get(&slot.id) {
+    if let Some(result @ SearchResult::NotFound { doubt }) = input.searched.get(&slot.id) {
         return Some(match doubt {
             Some(why) => cannot_tell(input, slot, why),
             None => {
-                let state = LocalState::Gone { why: end, evidence: trace.evidence() };
+                let state = LocalState::Gone { why: end, evidence: result.evidence() };
                 Action::RecordAbsence(Box::new(SlotRecord::of(slot, state)))
             }
         });

@@ -15,12 +15,12 @@ pub(super) struct Reserved {
 }
 
 /// The arguments of one slot.
-pub(super) struct Said<'a> {
+pub(super) struct SlotArguments<'a> {
     args: &'a [Arg],
     used: Vec<bool>,
 }
 
-impl<'a> Said<'a> {
+impl<'a> SlotArguments<'a> {
     pub(super) fn new(args: &'a [Arg]) -> Self {
         Self { args, used: vec![false; args.len()] }
     }
@@ -98,7 +98,7 @@ mod tests {
     fn conflict(texts: &[&str], option: &str, value: Option<&str>) -> Option<String> {
         let args = args(texts);
         let reserved = [Reserved { option: option.into(), value: value.map(str::to_owned) }];
-        Said::new(&args).conflict(&reserved, &["--model".into()]).map(ToString::to_string)
+        SlotArguments::new(&args).conflict(&reserved, &["--model".into()]).map(ToString::to_string)
     }
 
     #[test]
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn values_are_found_and_unused_arguments_are_returned() {
         let args = args(&["-c", "10", "--ctx-size=20", "--other"]);
-        let mut said = Said::new(&args);
+        let mut said = SlotArguments::new(&args);
         assert_eq!(said.value(&["--ctx-size".into(), "-c".into()]), Some("20"));
         assert_eq!(said.value(&["--missing".into()]), None);
         assert_eq!(said.unused().map(Arg::as_str), Some("--other"));

@@ -12,18 +12,18 @@ use super::render::StartRequest;
 
 /// Holds the slot's id in the environment of its processes. The agent finds processes by it that left their parent,
 /// group and session.
-pub const SLOT_ID: &str = "BERTH_SLOT_ID";
+pub(crate) const SLOT_ID: &str = "BERTH_SLOT_ID";
 /// Holds the slot's generation.
-pub const SLOT_GENERATION: &str = "BERTH_SLOT_GENERATION";
+pub(crate) const SLOT_GENERATION: &str = "BERTH_SLOT_GENERATION";
 /// Holds the runner's id, since two agents may share a machine.
-pub const SLOT_RUNNER: &str = "BERTH_RUNNER_ID";
+pub(crate) const SLOT_RUNNER: &str = "BERTH_RUNNER_ID";
 /// Holds the slot's kind: `job` or `lease`. An agent that lost its record needs it to know what the end of the process
 /// means.
-pub const SLOT_KIND: &str = "BERTH_SLOT_KIND";
+pub(crate) const SLOT_KIND: &str = "BERTH_SLOT_KIND";
 
 /// Holds a random text that only this start of the slot was given. It tells the slot's processes from others that
 /// copied its mark.
-pub const SLOT_SECRET: &str = "BERTH_SLOT_SECRET";
+pub(crate) const SLOT_SECRET: &str = "BERTH_SLOT_SECRET";
 
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 const ORDER: &str = "CUDA_DEVICE_ORDER";

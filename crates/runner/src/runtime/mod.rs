@@ -39,7 +39,7 @@ mod user;
 
 pub use config::{ConfigError, Runtime, RuntimeConfig, VersionConfig};
 pub(crate) use environment::kind_named;
-pub use environment::{SLOT_GENERATION, SLOT_ID, SLOT_KIND, SLOT_RUNNER, SLOT_SECRET};
+pub(crate) use environment::{SLOT_GENERATION, SLOT_ID, SLOT_KIND, SLOT_RUNNER, SLOT_SECRET};
 pub use permission::NotPermitted;
 pub use questions::{Live, ModelQuestion, Question, Ready};
 pub(crate) use render::render_started;

@@ -13,7 +13,7 @@ use berth_domain::{
 
 use berth_engines::Engine;
 
-use super::arguments::{Reserved, Said};
+use super::arguments::{Reserved, SlotArguments};
 use super::config::Runtime;
 use super::environment;
 use super::permission::{self, NotPermitted};
@@ -168,7 +168,7 @@ pub(crate) fn render_started(
 ) -> Result<Launch, RenderError> {
     check_shares(request.gpus, around)?;
     let kind = runtime.kind_of_slot(request.spec.kind);
-    let mut values = Values { request, around, said: Said::new(&request.spec.args) };
+    let mut values = Values { request, around, said: SlotArguments::new(&request.spec.args) };
     let argv = command(runtime, &mut values)?;
     let mut env = environment::passed(runtime, around.environment);
     for (name, template) in &runtime.env {
@@ -277,7 +277,7 @@ fn command(runtime: &Runtime, values: &mut Values<'_>) -> Result<Vec<OsString>, 
 struct Values<'a> {
     request: StartRequest<'a>,
     around: &'a LaunchContext<'a>,
-    said: Said<'a>,
+    said: SlotArguments<'a>,
 }
 
 impl Values<'_> {

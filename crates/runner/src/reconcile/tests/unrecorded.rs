@@ -67,7 +67,7 @@ fn r8_what_the_driver_does_not_rule_out_is_unknown_and_concludes_nothing() {
 #[test]
 fn r8_a_slot_that_is_found_is_adopted_and_not_stopped_for_being_asked_about() {
     let wanted = slot(1, ACCOUNT, "GPU-a", 40);
-    let case = Case::new(vec![wanted.clone()]).find(1, carried(1, Some(WorkloadKind::Job)));
+    let case = Case::new(vec![wanted.clone()]).find(1, found_start(1, Some(WorkloadKind::Job)));
     let row = adopted(&case);
     assert_eq!((row.process.clone(), row.kind, row.spec.clone()), (Some(process()), Some(WorkloadKind::Job), None));
     assert_eq!((row.gpus.clone(), row.state.clone()), (wanted.gpus.clone(), started(true)));
@@ -103,11 +103,11 @@ fn a_later_start_of_a_slot_that_is_over_is_accounted_for_too() {
 #[test]
 fn n7_a_slot_whose_mark_is_carried_is_adopted_and_not_started() {
     let wanted = slot(1, RUN, "GPU-a", 40);
-    let case = Case::new(vec![wanted.clone()]).find(1, carried(1, Some(WorkloadKind::Lease)));
+    let case = Case::new(vec![wanted.clone()]).find(1, found_start(1, Some(WorkloadKind::Lease)));
     let row = adopted(&case);
     assert_eq!(row.spec.as_ref(), wanted.run_spec());
     assert_eq!(row.state, started(false), "the server never heard that it serves, and where");
-    let job = Case::new(vec![wanted.clone()]).find(1, carried(1, Some(WorkloadKind::Job)));
+    let job = Case::new(vec![wanted.clone()]).find(1, found_start(1, Some(WorkloadKind::Job)));
     assert_eq!(adopted(&job).state, started(true), "a job has nothing to answer");
     // One that holds the memory already is not refused for want of memory.
     let mut full = case;
@@ -120,7 +120,7 @@ fn n7_a_slot_whose_mark_is_carried_is_adopted_and_not_started() {
 #[test]
 fn nothing_starts_on_a_device_beside_one_that_is_found_starting_there() {
     let wanted = vec![slot(1, RUN, "GPU-a", 10), slot(2, RUN, "GPU-a", 10), slot(3, RUN, "GPU-b", 10)];
-    let actions = Case::new(wanted.clone()).find(1, carried(1, None)).actions();
+    let actions = Case::new(wanted.clone()).find(1, found_start(1, None)).actions();
     assert!(matches!(actions[0], Action::Adopt(_)), "{actions:?}");
     assert_eq!(actions[1..], [Action::Start(Box::new(wanted[2].clone()))]);
 }
@@ -128,7 +128,7 @@ fn nothing_starts_on_a_device_beside_one_that_is_found_starting_there() {
 #[test]
 fn n7_an_older_start_that_is_not_on_record_is_put_there_and_ended_first() {
     let wanted = newer(slot(1, RUN, "GPU-a", 40));
-    let case = Case::new(vec![wanted.clone()]).find(1, carried(1, None));
+    let case = Case::new(vec![wanted.clone()]).find(1, found_start(1, None));
     let row = adopted(&case);
     assert_eq!((row.generation, row.spec.clone(), row.gpus.len()), (Generation::new(1), None, 0));
     let record = Case::new(vec![wanted.clone()]).keep_row(row.clone()).see(1, alive(Health::Ready));
