@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use berth_client::Client;
-use berth_runner::agent::{Agent, AgentConfig, AgentSettings, Parts, log_slot_users};
+use berth_runner::agent::{Agent, AgentConfig, AgentParts, AgentSettings, log_slot_users};
 use berth_runner::membership::Membership;
 use berth_runner::process::{Cgroups, SpawnOptions};
 use berth_server::config::LogConfig;
@@ -108,12 +108,12 @@ pub(crate) fn run(connection: &Connection, args: Args) -> anyhow::Result<()> {
             None => membership,
         };
         if let Some(membership) = membership {
-            tokio::spawn(membership.keep_fresh(client.clone()));
+            tokio::spawn(membership.rotate_before_expiry(client.clone()));
         }
         let (stop, stopped) = watch::channel(false);
         tracing::info!(runner = %settings.id, server = config.agent.server, "the agent begins");
         log_slot_users(&settings, &runtimes);
-        let agent = Agent::run(Parts { settings, runtimes, client, spawning }, stopped);
+        let agent = Agent::run(AgentParts { settings, runtimes, client, spawning }, stopped);
         tokio::pin!(agent);
         tokio::select! {
             ended = &mut agent => return Ok(ended?),
