@@ -61,7 +61,7 @@ impl InventoryLog {
         match driver {
             DriverStatus::Simulated => tracing::info!("the GPUs are simulated: no driver is asked"),
             DriverStatus::Present { version } => {
-                tracing::info!(version, "the NVIDIA driver answers, version {version}")
+                tracing::info!(version, "the NVIDIA driver answers, version {version}");
             }
             // Without a GPU, the message about that contains the reason.
             DriverStatus::Absent(why) if !self.gpus.is_empty() => {
@@ -79,8 +79,8 @@ impl InventoryLog {
         }
         let (total, reserved) = (gpu.memory.total, gpu.memory.reserved);
         let part = gpu.parent.as_ref().map(|parent| format!(", a MIG instance of {parent}")).unwrap_or_default();
-        let record = if reserved.is_zero() { String::new() } else { format!(" ({reserved} kept by the driver)") };
-        let what = format!("GPU {index}: {name}, {total}{record}, {uuid}{part}");
+        let reserve = if reserved.is_zero() { String::new() } else { format!(" ({reserved} kept by the driver)") };
+        let what = format!("GPU {index}: {name}, {total}{reserve}, {uuid}{part}");
         let why = trouble.as_deref().unwrap_or("the driver does not say why");
         match health {
             GpuHealth::Ok => tracing::info!(%uuid, "{what}"),

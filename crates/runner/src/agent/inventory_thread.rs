@@ -60,9 +60,9 @@ impl InventoryThread {
         self.look_soon();
         let wanted = self.last_request;
         // One reading may be under way already, begun before the request.
-        let timeouts = Duration::from_millis(deadline.millis().saturating_mul(2));
+        let limit = Duration::from_millis(deadline.millis().saturating_mul(2));
         let newer = self.latest.wait_for(|latest| latest.answered_request >= wanted);
-        tokio::time::timeout(timeouts, newer).await.is_ok_and(|seen| seen.is_ok())
+        tokio::time::timeout(limit, newer).await.is_ok_and(|seen| seen.is_ok())
     }
 
     /// Returns the way to tell simulated GPUs which process uses them.
@@ -95,7 +95,7 @@ fn look(settings: InventorySettings, inbox: &Receiver<InventoryRequest>, publish
         last_full = if is_due { Some(Instant::now()) } else { last_full };
         match machine.look(now(), detail) {
             Ok(inventory) => {
-                drop(publish.send_replace(LatestInventory { answered_request, inventory: Some(Arc::new(inventory)) }))
+                drop(publish.send_replace(LatestInventory { answered_request, inventory: Some(Arc::new(inventory)) }));
             }
             Err(error) => tracing::error!(%error, "the machine cannot be looked at"),
         }
@@ -108,7 +108,7 @@ fn look(settings: InventorySettings, inbox: &Receiver<InventoryRequest>, publish
             match (ask, &mut machine.gpus) {
                 (InventoryRequest::Look(number), _) => answered_request = number,
                 (InventoryRequest::Occupy { pid, uuid, bytes }, Gpus::Simulated(gpus)) => {
-                    gpus.occupy(pid, &uuid, bytes)
+                    gpus.occupy(pid, &uuid, bytes);
                 }
                 (InventoryRequest::Occupy { .. }, Gpus::Nvml(_)) => {}
             }

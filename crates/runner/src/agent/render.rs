@@ -68,7 +68,7 @@ fn render_new(
     let runtime = runtimes.get(name).ok_or_else(|| bad(format!("this agent has no runtime {name}")))?;
     let gpus = inventory.into_iter().flat_map(|inventory| &inventory.gpus);
     let totals = gpus.map(|gpu| (gpu.uuid.clone(), gpu.memory.total)).collect();
-    let launch = render(runtime, request, &surroundings(settings, &totals, port));
+    let launch = render(runtime, request, &launch_context(settings, &totals, port));
     launch.map_err(|error| StartFailure::new(reason_of(&error), &error))
 }
 
@@ -80,10 +80,10 @@ pub(super) fn render_adopted(settings: &AgentSettings, runtimes: &Runtimes, reco
     let request = request(record)?;
     let totals = request.gpus.iter().map(|gpu| (gpu.uuid.clone(), gpu.memory_bytes)).collect();
     let runtime = runtimes.get(&request.spec.runtime)?;
-    render_started(runtime, request, &surroundings(settings, &totals, record.port?)).ok()
+    render_started(runtime, request, &launch_context(settings, &totals, record.port?)).ok()
 }
 
-fn surroundings<'a>(
+fn launch_context<'a>(
     settings: &'a AgentSettings,
     totals: &'a BTreeMap<DeviceUuid, Bytes>,
     port: u16,

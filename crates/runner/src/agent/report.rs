@@ -113,8 +113,8 @@ impl Reporter {
 fn report_of(settings: &AgentSettings, slots: &Slots, programs: &Programs, inventory: &Inventory) -> ReportRequest {
     let doubts = slots.doubts().iter().map(|(id, doubt)| doubt_report(*id, doubt));
     // The server means the generation that is in doubt, not an older one that is on record.
-    let record = slots.records().values().filter(|record| !slots.doubts().contains_key(&record.id));
-    let reported = doubts.chain(record.map(|record| slot_report(record, slots.live.get(&record.id))));
+    let records = slots.records().values().filter(|record| !slots.doubts().contains_key(&record.id));
+    let reported = doubts.chain(records.map(|record| slot_report(record, slots.live.get(&record.id))));
     let offered = programs.offered();
     let report = RunnerReport {
         runner: settings.id.clone(),
@@ -153,7 +153,7 @@ fn report_of(settings: &AgentSettings, slots: &Slots, programs: &Programs, inven
 
 /// Describes a GPU. A device whose slot was given up counts as failed, whatever the driver says of it.
 fn gpu_report(records: &BTreeMap<SlotId, SlotRecord>, gpu: &GpuSeen) -> GpuReport {
-    let given_up = record.values().filter(|record| record.state == LocalState::GivenUp);
+    let given_up = records.values().filter(|record| record.state == LocalState::GivenUp);
     let is_out_of_order = given_up.flat_map(|record| &record.gpus).any(|claim| claim.uuid == gpu.uuid);
     let report = gpu.report();
     let health = if is_out_of_order && report.health == GpuHealth::Ok { GpuHealth::Failed } else { report.health };

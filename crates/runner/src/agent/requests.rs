@@ -127,7 +127,7 @@ fn respond(kind: &RequestKind, slots: &Slots, settings: &AgentSettings, redactor
 
 fn read_files(reader: &Reader, question: &Question) -> Answer {
     match reader.answer(question) {
-        Ok(estimate) => Answer::Response(Box::new(estimate)),
+        Ok(estimate) => Answer::Found(Box::new(estimate)),
         Err(refusal) => Answer::Refused(refusal),
     }
 }

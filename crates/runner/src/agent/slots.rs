@@ -32,11 +32,11 @@ pub(super) struct Slots {
 impl Slots {
     /// Opens the record and the directory of logs.
     pub(super) fn open(settings: &AgentSettings) -> Result<Self, AgentError> {
-        let record = RecordStore::open(&settings.data_dir)?;
+        let store = RecordStore::open(&settings.data_dir)?;
         let logs = LogDir::open(&settings.data_dir.join("logs"), settings.logs.limits())
             .map_err(|error| AgentError::Io("logs cannot be kept", error))?;
         Ok(Self {
-            record,
+            store,
             live: BTreeMap::new(),
             doubts: BTreeMap::new(),
             logs,
@@ -87,11 +87,11 @@ impl Slots {
     /// Notes `why` for all slots that the server asks about and that are not on record.
     pub(super) fn doubt_asked(&mut self, desired: Option<&DesiredState>, why: &str) {
         let slots = desired.iter().flat_map(|desired| &desired.slots);
-        let is_probing = |slot: &&DesiredSlot| {
+        let is_asked = |slot: &&DesiredSlot| {
             let is_unrecorded = self.records().get(&slot.id).is_none_or(|record| record.is_replaced_by(slot));
             is_unrecorded && matches!(slot.action, DesiredAction::Stop | DesiredAction::Account)
         };
-        let asked: Vec<_> = slots.filter(is_probing).map(|slot| (slot.id, slot.generation)).collect();
+        let asked: Vec<_> = slots.filter(is_asked).map(|slot| (slot.id, slot.generation)).collect();
         for (id, generation) in asked {
             self.doubt(id, Doubt { generation, why: why.to_owned(), looked: Instant::now() });
         }
@@ -99,10 +99,10 @@ impl Slots {
 
     /// Forgets doubts about slots that are on record by now, or that the server no longer asks about.
     pub(super) fn drop_settled_doubts(&mut self, desired: Option<&DesiredState>) {
-        let record = self.store.records();
+        let records = self.store.records();
         self.doubts.retain(|id, doubt| {
             let is_wanted = |slot: &DesiredSlot| slot.id == *id && slot.generation == doubt.generation;
-            let is_settled = record.get(id).is_some_and(|record| record.generation >= doubt.generation);
+            let is_settled = records.get(id).is_some_and(|record| record.generation >= doubt.generation);
             !is_settled && desired.is_some_and(|desired| desired.slots.iter().any(is_wanted))
         });
     }
@@ -126,8 +126,8 @@ impl Slots {
 
     /// Finds the log of a slot to read it: of the start that is meant, or of the newest one if none is named.
     pub(super) fn find_log(&self, id: SlotId, generation: Option<Generation>) -> io::Result<Option<SlotLog>> {
-        let record = self.records().get(&id).map(|record| record.generation);
-        let is_meant = record.is_some() && generation.is_none_or(|generation| record == Some(generation));
+        let recorded = self.records().get(&id).map(|record| record.generation);
+        let is_meant = recorded.is_some() && generation.is_none_or(|generation| recorded == Some(generation));
         match self.live.get(&id).filter(|_| is_meant) {
             Some(live) => Ok(Some(live.log.clone())),
             // A restarted agent has no live slot of one that was over before.

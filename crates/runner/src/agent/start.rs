@@ -22,8 +22,8 @@ const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
 
 impl Executor {
     /// Returns whether a start could be put on record. On a full disk it cannot, and is tried again later.
-    pub(super) fn can_record(&self, record: &RecordStore) -> bool {
-        !record.has_unwritten() && self.no_starts_before.is_none_or(|until| Instant::now() >= until)
+    pub(super) fn can_record(&self, store: &RecordStore) -> bool {
+        !store.has_unwritten() && self.no_starts_before.is_none_or(|until| Instant::now() >= until)
     }
 
     /// Starts a slot. Its record is on disk before its process exists.

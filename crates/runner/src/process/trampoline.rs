@@ -33,7 +33,7 @@ const STARTED_BY: &str = "--started-by";
 const DIE_WITH: &str = "--die-with";
 const CGROUP: &str = "--cgroup";
 const EXIT_FILE: &str = "--exit-file";
-const SUPERVISOR: &str = "--keeper";
+const SUPERVISOR: &str = "--supervisor";
 /// Followed by the user, its group, and all of its groups: `65534:65534:65534,44`.
 const USER: &str = "--user";
 const END: &str = "--";

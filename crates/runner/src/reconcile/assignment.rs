@@ -55,11 +55,11 @@ impl Assignment {
         monotonic: Instant,
     ) -> Option<usize> {
         let desired = self.desired.as_ref().filter(|desired| desired.is_expired(monotonic))?;
-        let waits = |id: &SlotId| record.get(id);
+        let recorded = |id: &SlotId| records.get(id);
         let waiting = desired
             .slots
             .iter()
-            .filter(|slot| slot.should_run() && waits(&slot.id).is_none_or(|record| record.is_replaced_by(slot)))
+            .filter(|slot| slot.should_run() && recorded(&slot.id).is_none_or(|record| record.is_replaced_by(slot)))
             .count();
         if waiting == 0 || self.has_warned_of_age {
             return None;

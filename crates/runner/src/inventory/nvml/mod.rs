@@ -119,11 +119,11 @@ impl NvmlGpus {
             let library = self.settings.library.clone();
             let work = move |inbox: &worker::WorkerInbox<Option<Open>, Opening>| {
                 inbox.work(|old| {
-                    inbox.step().is("closing the driver");
+                    inbox.step().set("closing the driver");
                     if let Some(old) = old {
                         old.close();
                     }
-                    inbox.step().is("opening the driver");
+                    inbox.step().set("opening the driver");
                     load(library.as_ref().map(|path| path.as_os_str().to_owned()))
                 });
             };
