@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use berth_domain::estimate::{Asked, Estimate, Launch, Question, Refusal};
 use berth_domain::{Arg, FilePath};
 
+use crate::Model;
 use crate::launch::{self, NotAgreed, Program};
-use crate::{Model, ReadScope};
+use crate::read_scope::ReadScope;
 
 /// The reader of files: its name, its directories, and the setting that lists them.
 #[derive(Clone, Debug)]
