@@ -161,7 +161,7 @@ fn an_agent_whose_session_began_outside_its_pid_namespace_reaps_and_ends_slots()
     }
     let again = [
         "spawn::orphans_that_came_back_to_the_agent_are_waited_for",
-        "trees::n10_a_slot_that_ignores_term_is_ended_by_force_after_its_grace",
+        "process_tree::n10_a_slot_that_ignores_term_is_ended_by_force_after_its_grace",
     ];
     let output = Command::new("unshare")
         .args(["--pid", "--fork", "--mount-proc", "--kill-child"])
