@@ -36,9 +36,9 @@ pub fn log_slot_users(settings: &AgentSettings, runtimes: &Runtimes) {
     }
 }
 
-/// The token is the agent's alone: a file that the user of a runtime can read is refused. What the directories above it
-/// allow is not looked at. A file that is not there is somebody else's to complain about.
-pub(super) fn check_token_file(path: &Path, runtimes: &Runtimes) -> Result<(), ConfigError> {
+/// The agent's token and key are its own: a file that the user of a runtime can read is refused. What the directories
+/// above it allow is not looked at. A file that is not there is somebody else's to complain about.
+pub(super) fn check_secret_file(field: &'static str, path: &Path, runtimes: &Runtimes) -> Result<(), ConfigError> {
     let Ok(found) = std::fs::metadata(path) else { return Ok(()) };
     let may_read = |user: &SlotUser| {
         let bits = match () {
@@ -56,5 +56,5 @@ pub(super) fn check_token_file(path: &Path, runtimes: &Runtimes) -> Result<(), C
         runtime.name(),
         runtime.user_id()
     );
-    Err(ConfigError::Field { field: "agent.token_file", why })
+    Err(ConfigError::Field { field, why })
 }
