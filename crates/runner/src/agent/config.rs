@@ -42,6 +42,10 @@ pub struct AgentTable {
     pub token_file: Option<PathBuf>,
     /// A PEM file with the certificate authority of the server, the only one that is trusted then.
     pub ca: Option<PathBuf>,
+    /// A PEM file with the certificate that names this runner, for a server that asks for one.
+    pub client_cert: Option<PathBuf>,
+    /// A PEM file with the key of that certificate.
+    pub client_key: Option<PathBuf>,
     /// Whether the token may be sent over plain http beyond this machine.
     pub allow_token_over_http: bool,
     /// Where the agent keeps its record and the logs of its slots.
@@ -84,6 +88,8 @@ impl Default for AgentTable {
             server: "http://127.0.0.1:8080".into(),
             token_file: None,
             ca: None,
+            client_cert: None,
+            client_key: None,
             allow_token_over_http: false,
             data_dir: PathBuf::from("berth-runner-data"),
             pool: None,
@@ -196,6 +202,9 @@ impl AgentConfig {
         if let Some(address) = &table.address {
             berth_domain::ReasonText::new(address).map_err(|error| field("agent.address", error.to_string()))?;
         }
+        if table.client_cert.is_some() != table.client_key.is_some() {
+            return Err(field("agent.client_cert", "give both client_cert and client_key, or neither".into()));
+        }
         let settings = AgentSettings {
             id,
             data_dir: table.data_dir.clone(),
@@ -216,7 +225,9 @@ impl AgentConfig {
             environment: Runtimes::own_environment(),
         };
         let runtimes = Runtimes::from_config(&self.runtime)?;
-        table.token_file.iter().try_for_each(|path| users::check_token_file(path, &runtimes))?;
+        for (field, secret) in [("agent.token_file", &table.token_file), ("agent.client_key", &table.client_key)] {
+            secret.iter().try_for_each(|path| users::check_secret_file(field, path, &runtimes))?;
+        }
         Ok((settings, runtimes))
     }
 }

@@ -36,9 +36,9 @@ pub fn log_slot_users(settings: &AgentSettings, runtimes: &Runtimes) {
     }
 }
 
-/// Refuses a token file that the user of a runtime can read. The permissions of the directories above it are not
-/// checked. A missing file is reported where it is read.
-pub(super) fn check_token_file(path: &Path, runtimes: &Runtimes) -> Result<(), ConfigError> {
+/// Refuses a file with the agent's token or key that the user of a runtime can read. The permissions of the directories
+/// above it are not checked. A missing file is reported where it is read.
+pub(super) fn check_secret_file(field: &'static str, path: &Path, runtimes: &Runtimes) -> Result<(), ConfigError> {
     let Ok(found) = std::fs::metadata(path) else { return Ok(()) };
     let may_read = |user: &SlotUser| {
         let bits = match () {
@@ -56,5 +56,5 @@ pub(super) fn check_token_file(path: &Path, runtimes: &Runtimes) -> Result<(), C
         runtime.name(),
         runtime.user_id()
     );
-    Err(ConfigError::Field { field: "agent.token_file", why })
+    Err(ConfigError::Field { field, why })
 }
