@@ -153,7 +153,7 @@ impl SystemUnderTest {
                 }
             }
             Transition::SilenceRunner { runner, beats } => {
-                self.fall_silent(usize::from(*runner) % self.agents.len(), *beats)?
+                self.fall_silent(usize::from(*runner) % self.agents.len(), *beats)?;
             }
             Transition::ReportAll => {
                 for agent in 0..self.agents.len() {
@@ -167,7 +167,7 @@ impl SystemUnderTest {
             | Transition::Complete { .. }
             | Transition::Finish { .. } => self.gateway(transition)?,
             Transition::Agent { runner, transition } => {
-                self.apply_to_agent(usize::from(*runner) % self.agents.len(), transition)?
+                self.apply_to_agent(usize::from(*runner) % self.agents.len(), transition)?;
             }
             Transition::Poll { runner, wrong } => self.poll(usize::from(*runner) % self.agents.len(), *wrong)?,
             _ => self.operator(transition)?,

@@ -1,6 +1,8 @@
 //! docs/CASES.md lists every acceptance case, and every case in it is tested where it says. Paths in documents exist.
 //!
-//! The id of a case is in the names of its tests: `r5_proof_that_comes_twice_frees_once`, `R05b-proof-of-an-older-generation.toml`.
+//! The id of a case is in the names of its tests: `r5_proof_that_comes_twice_frees_once`,
+//! `R05b-proof-of-an-older-generation.toml`.
+#![expect(clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use berth_client::Client;
-use berth_runner::agent::{Agent, AgentConfig, Parts};
+use berth_runner::agent::{Agent, AgentConfig, AgentParts};
 use berth_runner::process::{SpawnOptions, trampoline};
 use berth_server::config::LogConfig;
 use berth_server::logging;
@@ -60,7 +60,7 @@ fn agent(config: &Path) -> anyhow::Result<()> {
     let client = Client::builder(&config.agent.server).build()?;
     let (_stop, stopped) = tokio::sync::watch::channel(false);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    Ok(runtime.block_on(Agent::run(Parts { settings, runtimes, client, spawning }, stopped))?)
+    Ok(runtime.block_on(Agent::run(AgentParts { settings, runtimes, client, spawning }, stopped))?)
 }
 
 /// Starts what slots run, by itself.
@@ -134,7 +134,8 @@ impl Drop for AgentProcess {
         let table = berth_runner::process::ProcessTable::read().unwrap_or_default();
         let runner = berth_domain::RunnerId::new("bench").ok();
         let users = std::collections::BTreeSet::from([berth_runner::runtime::UserId::own()]);
-        let marked = runner.and_then(|runner| berth_runner::process::marked(&table, &runner, &users).ok());
+        let marked =
+            runner.and_then(|runner| berth_runner::process::find_marked_processes(&table, &runner, &users).ok());
         for process in marked.into_iter().flatten().flat_map(|(_, processes)| processes) {
             let _ = Command::new("kill").args(["-9", &process.pid.to_string()]).status();
         }

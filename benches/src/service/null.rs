@@ -108,7 +108,7 @@ fn idle_app(config: &Config) -> anyhow::Result<App> {
         rates: Arc::new(Rates::new(config.limits.requests_per_second, config.limits.burst)),
         token_rules: config.tokens.clone(),
         limits,
-        is_encrypted: false,
+        tls: None,
         log_level: LogLevel::fixed(),
         stopping: watch::channel(false).1,
     }))

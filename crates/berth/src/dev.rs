@@ -9,7 +9,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use berth_client::Client;
 use berth_domain::RunnerId;
-use berth_runner::agent::{Agent, AgentConfig, Parts};
+use berth_runner::agent::{Agent, AgentConfig, AgentParts};
 use berth_runner::process::{OnAgentExit, SpawnOptions};
 use berth_server::Server;
 use berth_server::config::Sources;
@@ -140,7 +140,7 @@ fn welcome(url: &str, admin: &str, runners: usize) -> String {
 }
 
 /// The machine's own GPUs, or two runners that pretend.
-fn agents(server: &str, data_dir: &Path) -> anyhow::Result<Vec<Parts>> {
+fn agents(server: &str, data_dir: &Path) -> anyhow::Result<Vec<AgentParts>> {
     let real = config(server, data_dir, "dev", "")?;
     let mut machine = berth_runner::inventory::Machine::new(real.inventory.clone());
     let seen = machine.look(berth_domain::Timestamp::default(), berth_runner::inventory::Detail::Usage)?;
@@ -171,11 +171,11 @@ fn config(server: &str, data_dir: &Path, id: &str, inventory: &str) -> anyhow::R
     toml::from_str(&text).with_context(|| text)
 }
 
-fn parts(config: &AgentConfig) -> anyhow::Result<Parts> {
+fn parts(config: &AgentConfig) -> anyhow::Result<AgentParts> {
     let (settings, runtimes) = config.check()?;
     let trampoline = vec![std::env::current_exe()?.into_os_string(), "runner-exec".into()];
     let spawning = SpawnOptions { trampoline: Some(trampoline), on_agent_exit: OnAgentExit::Kill, cgroups: None };
-    Ok(Parts { settings, runtimes, client: Client::builder(&config.agent.server).build()?, spawning })
+    Ok(AgentParts { settings, runtimes, client: Client::builder(&config.agent.server).build()?, spawning })
 }
 
 /// What a slot of `berth dev` runs: health, and an answer like a model's.

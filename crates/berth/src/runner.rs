@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use berth_client::Client;
-use berth_runner::agent::{Agent, AgentConfig, AgentSettings, Parts, log_slot_users};
+use berth_client::{Client, ClientCertificateFiles};
+use berth_runner::agent::{Agent, AgentConfig, AgentParts, AgentSettings, log_slot_users};
 use berth_runner::membership::Membership;
 use berth_runner::process::{Cgroups, SpawnOptions};
 use berth_server::config::LogConfig;
@@ -33,6 +33,12 @@ pub(crate) struct Args {
     /// An admin makes it with `berth join-token create`. An agent that joined already does not use it.
     #[arg(long, value_name = "TOKEN", env = "BERTH_JOIN_TOKEN", hide_env_values = true, value_parser = secret)]
     join: Option<SecretString>,
+    /// The agent's client certificate (PEM), for a server that asks runners for one; goes before client_cert of the file
+    #[arg(long, value_name = "FILE", env = "BERTH_CLIENT_CERT", requires = "client_key")]
+    client_cert: Option<PathBuf>,
+    /// The key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", env = "BERTH_CLIENT_KEY", requires = "client_cert")]
+    client_key: Option<PathBuf>,
     /// What is logged: a level, or levels by target
     #[arg(long, value_name = "FILTER", default_value = "info")]
     log: String,
@@ -56,6 +62,9 @@ fn read_config(connection: &Connection, args: &Args) -> anyhow::Result<AgentConf
     }
     if let Some(ca) = connection.ca() {
         config.agent.ca = Some(ca.clone());
+    }
+    if let (Some(cert), Some(key)) = (&args.client_cert, &args.client_key) {
+        (config.agent.client_cert, config.agent.client_key) = (Some(cert.clone()), Some(key.clone()));
     }
     config.agent.allow_token_over_http |= connection.allow_token_over_http();
     Ok(config)
@@ -90,9 +99,17 @@ pub(crate) fn run(connection: &Connection, args: Args) -> anyhow::Result<()> {
         (None, Some(known), _) => known.token(),
         (None, None, join) => join.clone(),
     };
+    let certificate = match (&config.agent.client_cert, &config.agent.client_key) {
+        (Some(cert), Some(key)) => {
+            berth_files::warn_if_loose(key, "the key of the agent's certificate");
+            Some(ClientCertificateFiles { cert: cert.clone(), key: key.clone() })
+        }
+        _ => None,
+    };
     let client = Client::builder(&config.agent.server)
         .token(token)
         .ca(config.agent.ca.clone())
+        .certificate(certificate)
         .allow_token_over_http(config.agent.allow_token_over_http)
         .apart()
         .build()?;
@@ -108,12 +125,12 @@ pub(crate) fn run(connection: &Connection, args: Args) -> anyhow::Result<()> {
             None => membership,
         };
         if let Some(membership) = membership {
-            tokio::spawn(membership.keep_fresh(client.clone()));
+            tokio::spawn(membership.rotate_before_expiry(client.clone()));
         }
         let (stop, stopped) = watch::channel(false);
         tracing::info!(runner = %settings.id, server = config.agent.server, "the agent begins");
         log_slot_users(&settings, &runtimes);
-        let agent = Agent::run(Parts { settings, runtimes, client, spawning }, stopped);
+        let agent = Agent::run(AgentParts { settings, runtimes, client, spawning }, stopped);
         tokio::pin!(agent);
         tokio::select! {
             ended = &mut agent => return Ok(ended?),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use reqwest::header::HeaderValue;
-use reqwest::{Certificate, Url, redirect};
+use reqwest::{Certificate, Identity, Url, redirect};
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::{Client, ClientError};
@@ -18,12 +18,29 @@ pub fn install_crypto_provider() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
+/// Where the certificate of a client is (PEM, with its chain), and its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCertificateFiles {
+    /// The certificate.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+impl ClientCertificateFiles {
+    fn refuse(&self, file: &Path, why: String) -> ClientError {
+        let other = if file == self.cert { &self.key } else { &self.cert };
+        ClientError::BadCertificate { file: file.display().to_string(), other: other.display().to_string(), why }
+    }
+}
+
 /// What a client needs to know.
 #[derive(Debug)]
 pub struct ClientBuilder {
     base: String,
     token: Option<SecretString>,
     ca: Option<PathBuf>,
+    certificate: Option<ClientCertificateFiles>,
     allow_token_over_http: bool,
     timeout: Duration,
     retries: u32,
@@ -39,6 +56,7 @@ impl ClientBuilder {
             base: base.to_owned(),
             token: None,
             ca: None,
+            certificate: None,
             allow_token_over_http: false,
             timeout: Duration::from_secs(30),
             retries: 2,
@@ -56,6 +74,13 @@ impl ClientBuilder {
     #[must_use]
     pub fn ca(self, file: impl Into<Option<PathBuf>>) -> Self {
         Self { ca: file.into(), ..self }
+    }
+
+    /// The certificate with which this client proves who it is, beside its token. The key should be readable by its user
+    /// alone.
+    #[must_use]
+    pub fn certificate(self, files: impl Into<Option<ClientCertificateFiles>>) -> Self {
+        Self { certificate: files.into(), ..self }
     }
 
     /// Lets the token be sent without encryption to a server that is not on this machine. Everybody between here and
@@ -102,13 +127,19 @@ impl ClientBuilder {
             None if base.scheme() == "http" => http.tls_certs_only([]),
             None => http,
         };
-        let http = http
-            .build()
-            .map_err(|error| ClientError::Tls { url: base.to_string(), why: crate::error::innermost(&error) })?;
+        if let Some(files) = &self.certificate {
+            http = http.identity(identity(files)?);
+        }
+        let http = http.build().map_err(|error| match &self.certificate {
+            // Nothing else was read that could be wrong by now.
+            Some(files) => files.refuse(&files.cert, crate::error::innermost(&error)),
+            None => ClientError::Tls { url: base.to_string(), why: crate::error::innermost(&error) },
+        })?;
         let client = Client {
             http,
             may_carry_token: self.allow_token_over_http || is_private_way(&base),
             base,
+            has_certificate: self.certificate.is_some(),
             timeout: self.timeout,
             retries: self.retries,
             authorization: Arc::new(RwLock::new(None)),
@@ -154,4 +185,18 @@ fn certificates(file: &Path) -> Result<Vec<Certificate>, ClientError> {
     let text = std::fs::read(file).map_err(|error| refuse(error.to_string()))?;
     let certificates = Certificate::from_pem_bundle(&text).map_err(|error| refuse(crate::error::innermost(&error)))?;
     if certificates.is_empty() { Err(refuse("there is no certificate in it".to_owned())) } else { Ok(certificates) }
+}
+
+fn identity(files: &ClientCertificateFiles) -> Result<Identity, ClientError> {
+    let mut text = Vec::new();
+    for (file, kind) in [(&files.cert, "CERTIFICATE-----"), (&files.key, "PRIVATE KEY-----")] {
+        let read = std::fs::read(file).map_err(|error| files.refuse(file, error.to_string()))?;
+        if !String::from_utf8_lossy(&read).contains(kind) {
+            let what = kind.trim_end_matches('-').to_lowercase();
+            return Err(files.refuse(file, format!("there is no {what} in it")));
+        }
+        text.extend(read);
+        text.push(b'\n');
+    }
+    Identity::from_pem(&text).map_err(|error| files.refuse(&files.cert, crate::error::innermost(&error)))
 }

@@ -23,6 +23,8 @@ pub struct Client {
     pub(crate) base: Url,
     /// Whether a token may be sent to the server at all.
     pub(crate) may_carry_token: bool,
+    /// Whether this client has a certificate of its own.
+    pub(crate) has_certificate: bool,
     pub(crate) timeout: Duration,
     pub(crate) retries: u32,
     /// What proves who asks; copies of the client share it, so that a rotated token counts for all of them.

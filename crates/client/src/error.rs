@@ -66,6 +66,27 @@ pub enum ClientError {
         /// What is wrong with it.
         why: String,
     },
+    /// A file that is no certificate of a client, or not its key.
+    #[error("cannot use the client certificate: {file}: {why} (it goes together with {other})")]
+    BadCertificate {
+        /// Which.
+        file: String,
+        /// The other file of the pair.
+        other: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The server does not accept the certificate of this client.
+    #[error(
+        "{url} does not accept the client certificate ({why}): it must be of the authority that tls.client_ca of the \
+         server names, and neither expired nor for servers only"
+    )]
+    CertificateRefused {
+        /// Where.
+        url: String,
+        /// What the server said.
+        why: String,
+    },
     /// A token that everybody on the network could read.
     #[error(
         "the token was not sent: {url} is plain http beyond this machine, where others can read it; use https (with --ca \
@@ -112,6 +133,8 @@ impl ClientError {
             | Self::NotBerth { .. }
             | Self::BadUrl { .. }
             | Self::BadCa { .. }
+            | Self::BadCertificate { .. }
+            | Self::CertificateRefused { .. }
             | Self::TokenOverHttp { .. }
             | Self::BadToken => false,
         }
@@ -126,12 +149,37 @@ impl ClientError {
         if error.is_timeout() {
             return Self::Timeout { url, seconds };
         }
-        match (error.is_connect(), is_tls(error)) {
-            (true, true) => Self::Tls { url, why },
-            (true, false) => Self::Unreachable { url, why },
+        let tls = tls_error(error);
+        // The server looks at a client's certificate after the handshake is over for the client.
+        if tls.is_some_and(is_about_client_certificate) {
+            return Self::CertificateRefused { url, why };
+        }
+        match (error.is_connect(), tls) {
+            (true, Some(_)) => Self::Tls { url, why },
+            (true, None) => Self::Unreachable { url, why },
             (false, _) => Self::Interrupted { url, why },
         }
     }
+}
+
+/// Whether the server has ended a connection because of the certificate that this side showed. The alerts are about
+/// certificates; a server's own certificate is judged here, and not told by an alert that comes from there.
+const fn is_about_client_certificate(error: &rustls::Error) -> bool {
+    use rustls::AlertDescription as Alert;
+    matches!(
+        error,
+        rustls::Error::AlertReceived(
+            Alert::BadCertificate
+                | Alert::UnsupportedCertificate
+                | Alert::CertificateRevoked
+                | Alert::CertificateExpired
+                | Alert::CertificateUnknown
+                | Alert::UnknownCA
+                | Alert::AccessDenied
+                | Alert::DecryptError
+                | Alert::CertificateRequired
+        )
+    )
 }
 
 /// The last error of a chain says it best.
@@ -140,9 +188,12 @@ pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
 }
 
 /// An I/O error hides what it carries from the chain, sometimes in another one.
-fn is_tls(error: &(dyn Error + 'static)) -> bool {
-    let inside = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-    error.is::<rustls::Error>() || inside.is_some_and(|inner| is_tls(inner)) || error.source().is_some_and(is_tls)
+fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    let inside = || -> Option<&'a rustls::Error> {
+        let inner = error.downcast_ref::<std::io::Error>()?.get_ref()?;
+        tls_error(inner)
+    };
+    error.downcast_ref::<rustls::Error>().or_else(inside).or_else(|| tls_error(error.source()?))
 }
 
 fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {

@@ -28,7 +28,7 @@ mod sse;
 mod transport;
 mod upload;
 
-pub use builder::{ClientBuilder, install_crypto_provider};
+pub use builder::{ClientBuilder, ClientCertificateFiles, install_crypto_provider};
 pub use client::{Answer, Client, TextStream};
 pub use error::ClientError;
 pub use events::{EventStream, Received};

@@ -1,15 +1,19 @@
 //! Sending, waiting and sending again.
 
+use berth_wire::ProblemCode;
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{RequestBuilder, Response, StatusCode, Url};
 
+use crate::client::problem_in;
 use crate::{Client, ClientError, Route};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// The first pause before a request is sent again; each next one is twice as long.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How many connections that are too old for a request to be taken are given up for it.
+const OLD_CONNECTIONS: u32 = 8;
 
 impl Client {
     /// The address of a route. Segments are encoded, so that a name with `/` stays one segment.
@@ -24,12 +28,19 @@ impl Client {
 
     /// Sends a route and reads what comes back, again if it may be repeated and the connection failed.
     pub(crate) async fn exchange<T>(&self, route: &Route<T>) -> Result<(StatusCode, HeaderMap, String), ClientError> {
-        let mut failed = 0;
+        let (mut failed, mut without_certificate) = (0, 0);
         loop {
             let shown = self.authorization.read().clone();
             match self.exchange_once(route).await {
                 // The token was rotated while this request was on its way with the old secret.
                 Ok((StatusCode::UNAUTHORIZED, ..)) if shown != *self.authorization.read() => {}
+                // The connection was made before the server asked for certificates. It refused the request unseen, and
+                // closes the connection: the next one is made with the certificate.
+                Ok((StatusCode::FORBIDDEN, _, text))
+                    if self.has_certificate && without_certificate < OLD_CONNECTIONS && lacks_certificate(&text) =>
+                {
+                    without_certificate += 1;
+                }
                 Err(error) if route.repeatable && error.is_passing() && failed < self.retries => {
                     // A wait that was too long once would be too long again.
                     if matches!(error, ClientError::Timeout { .. }) {
@@ -86,4 +97,11 @@ impl Client {
         }
         request.header(ACCEPT, HeaderValue::from_static(route.accept))
     }
+}
+
+/// Whether the server wants a certificate and has seen none that counts on this connection.
+fn lacks_certificate(text: &str) -> bool {
+    problem_in(text).is_some_and(|error| {
+        error.is_code(ProblemCode::CertificateRequired) || error.is_code(ProblemCode::CertificateOutdated)
+    })
 }

@@ -2,37 +2,37 @@
 
 use std::collections::BTreeSet;
 
-/// In a list, stands for every argument. Only a command of an operator's own may be given it.
-pub const ALLOW_ALL: &str = "*";
+/// Stands for every argument in a list. It is accepted for commands without a table of options.
+const ALLOW_ALL: &str = "*";
 
-/// The arguments that an agent allows for one of its runtimes, beside those that need nobody's leave.
+/// The arguments that an agent allows for one of its runtimes, beside those that are allowed without being listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Allow(BTreeSet<String>);
 
-/// Why a list cannot be used.
+/// Why a list of allowed arguments cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AllowError {
-    /// Longer than a report may carry.
+    /// The list is longer than a report may carry.
     #[error("at most {most} arguments can be listed, and there are {0}", most = Allow::MOST)]
     TooMany(usize),
-    /// No argument that anybody could pass.
+    /// The entry is not an argument that could be passed.
     #[error(
         "{0:?} is no argument: write an option as `--name`, without a value, of 1 to {longest} characters",
         longest = Allow::LONGEST
     )]
     Entry(String),
-    /// A table says what each option does, so each is named.
+    /// `*` was listed for an engine with a table. The table says what each option does, so each is named.
     #[error("\"*\" is only for a command without a table of options: name the options one by one")]
     Everything,
 }
 
 impl Allow {
-    /// The most entries of one list.
+    /// The maximum number of entries in one list.
     pub const MOST: usize = 128;
-    /// The most characters of one entry.
+    /// The maximum number of characters in one entry.
     pub const LONGEST: usize = 128;
 
-    /// Checks a list, of a runtime with a table of options or without.
+    /// Checks a list. `has_table` says whether the runtime's engine has a table of options.
     pub fn new<S: AsRef<str>>(entries: &[S], has_table: bool) -> Result<Self, AllowError> {
         if entries.len() > Self::MOST {
             return Err(AllowError::TooMany(entries.len()));
@@ -52,25 +52,25 @@ impl Allow {
         Ok(Self(entries))
     }
 
-    /// Whether everything is allowed.
+    /// Returns whether every argument is allowed.
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.0.contains(ALLOW_ALL)
     }
 
-    /// Whether this argument is listed.
+    /// Returns whether this argument is listed.
     #[must_use]
     pub fn has(&self, argument: &str) -> bool {
         self.0.contains(argument)
     }
 
-    /// Whether nothing is listed.
+    /// Returns whether nothing is listed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The entries.
+    /// Returns the entries in order.
     pub fn entries(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }

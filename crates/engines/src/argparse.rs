@@ -1,16 +1,16 @@
-//! The spellings that vLLM takes.
+//! The spellings of options that vLLM accepts.
 //!
-//! Python's argparse takes `--option=value`, `-o=value` and any beginning of an option that only one option has. A short
-//! option of one letter may have its value right behind it. vLLM adds underscores for hyphens in long names, parts of JSON
-//! values behind a dot, and `-O3`.
+//! Python's argparse accepts `--option=value`, `-o=value` and any prefix that belongs to one option. A short option of
+//! one letter may have its value right behind it. vLLM also accepts underscores for hyphens in long names, parts of
+//! JSON values behind a dot, and `-O3`.
 
 use crate::Engine;
 use crate::read::{Misread, Spelled, is_option};
-use crate::table::{self, Known, Takes};
+use crate::table::{self, OptionSpec, Takes};
 
 const OPTIMIZATION: &str = "--optimization-level";
 
-/// The option that a word names. `next` is the word behind it.
+/// Finds the option that a word names. `next` is the word behind it.
 pub(crate) fn spelled<'a>(word: &'a str, next: Option<&str>) -> Result<Spelled<'a>, Misread> {
     if let Some(level) = word.strip_prefix("-O") {
         return Ok(optimization(word, level, next));
@@ -26,7 +26,7 @@ pub(crate) fn spelled<'a>(word: &'a str, next: Option<&str>) -> Result<Spelled<'
     if let Some((name, known)) = whole {
         return Ok(Spelled { name: name.clone(), joined, known: Some(*known), is_part });
     }
-    // A letter with its value right behind it, which may contain anything.
+    // A one-letter option with its value right behind it, which may contain any character.
     let letter = letter_with_value(word).filter(|_| !is_part);
     match (found.as_slice(), letter) {
         ([], Some((name, known, value))) => {
@@ -43,8 +43,8 @@ fn ambiguous(word: &str, first: &str, second: &str) -> Misread {
     Misread::Ambiguous { word: word.to_owned(), first: first.to_owned(), second: second.to_owned() }
 }
 
-/// Every name that begins so.
-fn candidates(key: &str) -> Vec<(String, Known)> {
+/// Returns all names that begin with `key`.
+fn candidates(key: &str) -> Vec<(String, OptionSpec)> {
     let is_meant = |name: &str| name.starts_with(key) && (!key.starts_with("--") || key.len() > 2);
     let mut found = Vec::new();
     for known in table::options(Engine::Vllm) {
@@ -53,19 +53,19 @@ fn candidates(key: &str) -> Vec<(String, Known)> {
         let names = known.names().map(str::to_owned).chain(turned_off);
         found.extend(names.filter(|name| is_meant(name)).map(|name| (name, known)));
     }
-    // Two names of one option that begin alike are one option to argparse only where they are spelled out.
+    // argparse treats two names of one option with a common prefix as one option only where they are spelled out.
     found.dedup_by(|(first, _), (second, _)| first == second);
     found
 }
 
-/// `-q8`: an option of one letter, and its value.
-fn letter_with_value(word: &str) -> Option<(String, Known, &str)> {
+/// Splits `-q8` into an option of one letter and its value.
+fn letter_with_value(word: &str) -> Option<(String, OptionSpec, &str)> {
     let letter = word.get(..2).filter(|letter| *letter != "--")?;
     let value = word.get(2..).filter(|value| !value.is_empty())?;
     Some((letter.to_owned(), table::named(Engine::Vllm, letter)?, value))
 }
 
-/// `-O3`, `-O=3` and `-O 3` are the optimization level; `-O` before anything else is no option.
+/// Reads the optimization level: `-O3`, `-O=3` or `-O 3`. `-O` before anything else is not an option.
 fn optimization<'a>(word: &'a str, level: &'a str, next: Option<&str>) -> Spelled<'a> {
     let known = table::named(Engine::Vllm, OPTIMIZATION);
     let name = OPTIMIZATION.to_owned();

@@ -1,11 +1,11 @@
-//! Who may pass which argument.
+//! Which arguments a model entry or a job may pass.
 
 use std::fmt;
 
-use crate::read::{Misread, Said, is_option};
+use crate::read::{Misread, ParsedOption, is_option};
 use crate::{Allow, Engine, Meaning};
 
-/// Whose arguments they are.
+/// The kind of object that arguments come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ArgumentSource {
     /// A model entry, which an admin wrote.
@@ -14,39 +14,39 @@ pub enum ArgumentSource {
     Job,
 }
 
-/// An argument that may not be passed.
+/// An argument that may not be passed, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forbidden {
     /// The argument as it was written.
     pub argument: String,
-    /// Why.
+    /// The rule that forbids it.
     pub why: Why,
 }
 
-/// Why an argument may not be passed.
+/// The rule that forbids an argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It needs the agent's leave.
+    /// The agent must allow the option by name, because of what it means.
     NotAllowed(Meaning),
-    /// It is in no table, so it needs the agent's leave.
+    /// The option is in no table, so the agent must allow it by name.
     Unknown(Engine),
-    /// A job of a command without a table needs the agent's leave for every argument.
+    /// A job of a command without a table: the agent must allow each of its arguments by name.
     NotListed,
-    /// It would change what the job's model was charged for.
+    /// The option would change what the job's model was charged for.
     ChangesClaim(Meaning),
-    /// The engine could not read it.
+    /// The engine could not read the argument.
     Misread(Misread),
 }
 
 impl Forbidden {
-    /// Whether the agent's configuration could allow it.
+    /// Returns whether the agent's configuration could allow the argument.
     #[must_use]
     pub const fn could_be_allowed(&self) -> bool {
         matches!(self.why, Why::NotAllowed(_) | Why::Unknown(_) | Why::NotListed)
     }
 }
 
-/// Says what is wrong, without what to do about it: that depends on who is told.
+/// Says what is wrong. What to do about it depends on the reader, so the caller adds it.
 impl fmt::Display for Forbidden {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let argument = &self.argument;
@@ -62,7 +62,7 @@ impl fmt::Display for Forbidden {
     }
 }
 
-/// Checks arguments against the table of an engine and what the agent allows. Without an engine there is no table.
+/// Checks arguments against the table of an engine and the agent's list. Without an engine there is no table.
 pub fn check<S: AsRef<str>>(
     engine: Option<Engine>,
     source: ArgumentSource,
@@ -73,16 +73,16 @@ pub fn check<S: AsRef<str>>(
         (None, ArgumentSource::Model) => Ok(()),
         (None, ArgumentSource::Job) => check_listed(args, allow),
         (Some(engine), _) => {
-            let said = engine.read(args).map_err(misread)?;
-            said.iter().try_for_each(|said| check_one(engine, source, said, allow))
+            let options = engine.read(args).map_err(misread)?;
+            options.iter().try_for_each(|option| check_one(engine, source, option, allow))
         }
     }
 }
 
 /// Checks that the arguments of a job leave the claim of its model as it is, whatever the agent allows.
 ///
-/// `words` is the engine whose words the model was estimated in. It matters for a command without a table, which has no
-/// other check.
+/// `words` is the engine in whose options the model was estimated. It matters for a command without a table, which has
+/// no other check.
 pub fn check_job_memory<S: AsRef<str>>(words: Engine, args: &[S]) -> Result<(), Forbidden> {
     words.recognise(args).iter().try_for_each(check_claim)
 }
@@ -98,32 +98,37 @@ fn misread(misread: Misread) -> Forbidden {
     Forbidden { argument, why: Why::Misread(misread) }
 }
 
-fn check_claim(said: &Said<'_>) -> Result<(), Forbidden> {
-    match said.means().filter(|meaning| meaning.changes_claim()) {
-        Some(meaning) => Err(Forbidden { argument: said.word.to_owned(), why: Why::ChangesClaim(meaning) }),
+fn check_claim(option: &ParsedOption<'_>) -> Result<(), Forbidden> {
+    match option.means().filter(|meaning| meaning.changes_claim()) {
+        Some(meaning) => Err(Forbidden { argument: option.word.to_owned(), why: Why::ChangesClaim(meaning) }),
         None => Ok(()),
     }
 }
 
-fn check_one(engine: Engine, source: ArgumentSource, said: &Said<'_>, allow: &Allow) -> Result<(), Forbidden> {
+fn check_one(
+    engine: Engine,
+    source: ArgumentSource,
+    option: &ParsedOption<'_>,
+    allow: &Allow,
+) -> Result<(), Forbidden> {
     if source == ArgumentSource::Job {
-        check_claim(said)?;
+        check_claim(option)?;
     }
-    let is_allowed = match &said.known {
+    let is_allowed = match &option.known {
         Some(known) => allow.entries().any(|entry| known.has_name(entry)),
-        None => allow.has(&said.name),
+        None => allow.has(&option.name),
     };
-    let why = match said.means() {
+    let why = match option.means() {
         Some(Meaning::Harmless | Meaning::Model | Meaning::Memory) => return Ok(()),
         _ if is_allowed => return Ok(()),
         Some(meaning) => Why::NotAllowed(meaning),
         None => Why::Unknown(engine),
     };
-    Err(Forbidden { argument: said.word.to_owned(), why })
+    Err(Forbidden { argument: option.word.to_owned(), why })
 }
 
-/// Without a table every option of a job must be listed. The word behind a listed option is its value, unless it looks
-/// like an option itself; any other word must be listed too.
+/// Checks a job without a table: each of its options must be listed. The word behind a listed option is its value,
+/// unless it looks like an option itself; any other word must be listed too.
 fn check_listed<S: AsRef<str>>(args: &[S], allow: &Allow) -> Result<(), Forbidden> {
     if allow.is_everything() {
         return Ok(());

@@ -1,39 +1,39 @@
-//! What an engine needs of a model entry to start at all.
+//! Conditions that a model entry must meet for its engine to start at all.
 
-use crate::{Engine, Said};
+use crate::{Engine, ParsedOption};
 
-/// Why an engine could not start a model, or would start something else.
+/// Why an engine could not start a model, or would start another one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// llama-server without a model waits for others to name one.
+    /// llama-server without a model waits for clients to name one.
     #[error(
         "llama-server needs a model, or it becomes a router that serves none: add `--model FILE` or `-hf REPOSITORY` to \
          `args`, or estimate its memory from its file"
     )]
     NoModel,
-    /// More GPUs than the engine can use.
+    /// The entry allows more GPUs than the engine can use.
     #[error("llama-server takes at most {most} GPUs{}, and gpu_counts has {count}", if *.split { " in a tensor split" } else { "" })]
     TooManyGpus {
-        /// The largest count of the entry.
+        /// The largest GPU count of the entry.
         count: u16,
-        /// The most that the engine takes.
+        /// The most GPUs that the engine can use.
         most: u16,
-        /// It is the list of shares that is too long.
+        /// Whether the limit is that of a tensor split, not that of the engine.
         split: bool,
     },
-    /// A value that the engine would ignore, or take for another.
+    /// A value that the engine would ignore, or read as another one.
     #[error("{option} {value:?} is of no use to {}: it takes {takes}", .engine.name())]
     Value {
-        /// Which engine.
+        /// The engine that reads the value.
         engine: Engine,
-        /// The option.
+        /// The name of the option.
         option: &'static str,
-        /// Its value.
+        /// The value as it was written.
         value: String,
-        /// What it takes.
+        /// The values that the option takes, in words.
         takes: &'static str,
     },
-    /// Ollama ignores a quantised cache without flash attention.
+    /// A quantised cache without flash attention, which Ollama ignores.
     #[error("--kv-cache-type {0} needs flash attention: remove `--flash-attention {1}`, or the cache type")]
     CacheWithoutFlash(String, String),
 }
@@ -42,49 +42,50 @@ pub enum Unfit {
 const LLAMA_GPUS: u16 = 16;
 const LLAMA_SPLIT: u16 = 15;
 
-/// How Ollama writes a switch. Its parser takes any other word for "on".
+/// The words that Ollama takes for a switch. Its parser reads any other word as "on".
 const SWITCH: [(&str, bool); 4] = [("1", true), ("true", true), ("0", false), ("false", false)];
 
-/// Checks that an engine can start a model with these arguments on up to so many GPUs.
+/// Checks that an engine can start a model with these arguments on up to `most_gpus` GPUs.
 ///
-/// Of arguments that cannot be read, those count that the table knows: [`crate::check`] refuses the rest.
+/// Arguments that cannot be read are skipped here, because [`crate::check`] refuses them.
 pub fn check_model<S: AsRef<str>>(engine: Engine, args: &[S], most_gpus: u16) -> Result<(), Unfit> {
-    let said = engine.read(args).unwrap_or_else(|_| engine.recognise(args));
+    let options = engine.read(args).unwrap_or_else(|_| engine.recognise(args));
     match engine {
-        Engine::LlamaServer => check_llama(&said, most_gpus),
+        Engine::LlamaServer => check_llama(&options, most_gpus),
         Engine::Vllm => Ok(()),
-        Engine::Ollama => check_ollama(&said),
+        Engine::Ollama => check_ollama(&options),
     }
 }
 
-/// Whether arguments name the model that is to be loaded, where an engine takes that from its arguments.
+/// Returns whether the arguments name the model to load, for engines that take it from their arguments.
 #[must_use]
 pub fn has_model<S: AsRef<str>>(engine: Engine, args: &[S]) -> bool {
     engine != Engine::LlamaServer || engine.recognise(args).iter().any(names_model)
 }
 
-/// Options that name a model: where its file is, or a preset that downloads one.
-fn names_model(said: &Said<'_>) -> bool {
+/// Returns whether an option names a model: its file, or a preset that downloads one.
+fn names_model(option: &ParsedOption<'_>) -> bool {
     const SOURCES: [&str; 4] = ["--model", "--model-url", "--hf-repo", "--docker-repo"];
-    let name = said.canonical();
+    let name = option.canonical();
     let is_preset = name.ends_with("-default") || name.starts_with("--fim-");
     SOURCES.contains(&name) || (is_preset && name != "--spec-default")
 }
 
-fn check_llama(said: &[Said<'_>], count: u16) -> Result<(), Unfit> {
-    if !said.iter().any(names_model) {
+fn check_llama(options: &[ParsedOption<'_>], count: u16) -> Result<(), Unfit> {
+    if !options.iter().any(names_model) {
         return Err(Unfit::NoModel);
     }
-    let split = said.iter().any(|said| said.canonical() == "--tensor-split");
+    let split = options.iter().any(|option| option.canonical() == "--tensor-split");
     let most = if split { LLAMA_SPLIT } else { LLAMA_GPUS };
     if count > most { Err(Unfit::TooManyGpus { count, most, split }) } else { Ok(()) }
 }
 
-fn check_ollama(said: &[Said<'_>]) -> Result<(), Unfit> {
-    let last = |option: &str| said.iter().rev().find(|said| said.canonical() == option).and_then(Said::value);
+fn check_ollama(options: &[ParsedOption<'_>]) -> Result<(), Unfit> {
+    let last =
+        |name: &str| options.iter().rev().find(|option| option.canonical() == name).and_then(ParsedOption::value);
     let wrong =
         |option, value: &str, takes| Unfit::Value { engine: Engine::Ollama, option, value: value.to_owned(), takes };
-    for context in said.iter().filter(|said| said.canonical() == "--num-ctx").filter_map(Said::value) {
+    for context in options.iter().filter(|option| option.canonical() == "--num-ctx").filter_map(ParsedOption::value) {
         if !context.parse::<u64>().is_ok_and(|tokens| tokens > 0) {
             return Err(wrong("--num-ctx", context, "a number of tokens above 0"));
         }

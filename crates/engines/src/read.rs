@@ -1,45 +1,45 @@
 //! Reading arguments as an engine reads them.
 
 use crate::argparse;
-use crate::table::{self, Known, Takes};
+use crate::table::{self, OptionSpec, Takes};
 use crate::{Engine, Meaning};
 
-/// One option with its values, as somebody wrote it.
+/// One option with its values, as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said<'a> {
-    /// The word that names it.
+pub struct ParsedOption<'a> {
+    /// The argument that names the option.
     pub word: &'a str,
-    /// Its name in full. A switch that is turned off has `--no-` in front.
+    /// The full name. A switch that is turned off has `--no-` in front.
     pub name: String,
-    /// The row of the table, if there is one.
-    pub known: Option<Known>,
-    /// Its values.
+    /// The row of the engine's table, if it has one.
+    pub known: Option<OptionSpec>,
+    /// The values in order.
     pub values: Vec<&'a str>,
-    /// Only a part of a JSON value is stated, as in `--speculative-config.model`.
+    /// Whether the option states a part of a JSON value, as `--speculative-config.model` does.
     pub is_part: bool,
 }
 
-impl Said<'_> {
-    /// The option's name in the table, or its own name where it is not in it.
+impl ParsedOption<'_> {
+    /// Returns the option's name in the table, or the name as written where the table has none.
     #[must_use]
     pub fn canonical(&self) -> &str {
         self.known.map_or(self.name.as_str(), |known| known.name())
     }
 
-    /// What it means, where the table says.
+    /// Returns the meaning, where the table has one.
     #[must_use]
     pub fn means(&self) -> Option<Meaning> {
         self.known.map(|known| known.means)
     }
 
-    /// The only value, if there is one.
+    /// Returns the value, if there is exactly one.
     #[must_use]
     pub fn value(&self) -> Option<&str> {
         self.values.first().copied()
     }
 }
 
-/// Why an engine could not read arguments, or would read them otherwise than they look.
+/// Why an engine could not read arguments, or would not read them as they look.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misread {
     /// A word that belongs to no option.
@@ -48,25 +48,25 @@ pub enum Misread {
     /// An option without its value.
     #[error("{0} wants a value: write it behind the option")]
     NoValue(String),
-    /// A value where none is taken.
+    /// A value behind a `=`, for an option that takes none.
     #[error("{0} takes no value: remove what follows the `=`")]
     NeedlessValue(String),
-    /// `--option=value`, where the engine does not take that.
+    /// `--option=value`, for an engine that does not accept that spelling.
     #[error("the engine does not take {option}={value}: write {option} and {value} as two arguments")]
     Joined {
-        /// The option.
+        /// The option's name.
         option: String,
-        /// Its value.
+        /// The value behind the `=`.
         value: String,
     },
-    /// Short for more than one option.
+    /// A prefix of more than one option.
     #[error("{word} may stand for {first} or {second}: write the option in full")]
     Ambiguous {
-        /// What was written.
+        /// The prefix as it was written.
         word: String,
-        /// One option that begins so.
+        /// One option with that prefix.
         first: String,
-        /// Another one.
+        /// Another option with that prefix.
         second: String,
     },
 }
@@ -75,13 +75,13 @@ pub enum Misread {
 pub(crate) struct Spelled<'a> {
     pub(crate) name: String,
     pub(crate) joined: Option<&'a str>,
-    pub(crate) known: Option<Known>,
+    pub(crate) known: Option<OptionSpec>,
     pub(crate) is_part: bool,
 }
 
-pub(crate) fn read<S: AsRef<str>>(engine: Engine, args: &[S]) -> Result<Vec<Said<'_>>, Misread> {
+pub(crate) fn read<S: AsRef<str>>(engine: Engine, args: &[S]) -> Result<Vec<ParsedOption<'_>>, Misread> {
     let words: Vec<&str> = args.iter().map(AsRef::as_ref).collect();
-    let mut said = Vec::new();
+    let mut options = Vec::new();
     let mut at = 0;
     while let Some(&word) = words.get(at) {
         at += 1;
@@ -98,12 +98,13 @@ pub(crate) fn read<S: AsRef<str>>(engine: Engine, args: &[S]) -> Result<Vec<Said
         if spelled.joined.is_none() {
             at += values.len();
         }
-        said.push(Said { word, name: spelled.name, known: spelled.known, values, is_part: spelled.is_part });
+        options.push(ParsedOption { word, name: spelled.name, known: spelled.known, values, is_part: spelled.is_part });
     }
-    Ok(said)
+    Ok(options)
 }
 
-/// llama-server takes exact names, with underscores for hyphens in long ones, and no `--option=value`.
+/// Reads a word for llama-server, which accepts exact names, underscores for hyphens in long ones, and no
+/// `--option=value`.
 fn exact<'a>(engine: Engine, word: &'a str) -> Result<Spelled<'a>, Misread> {
     let name = if word.starts_with("--") { word.replace('_', "-") } else { word.to_owned() };
     let known = table::named(engine, &name);
@@ -115,7 +116,7 @@ fn exact<'a>(engine: Engine, word: &'a str) -> Result<Spelled<'a>, Misread> {
     Ok(Spelled { name, joined: None, known, is_part: false })
 }
 
-/// The agent itself reads the words that stand for variables: `--name value` and `--name=value`.
+/// Reads a word for an engine whose options the agent turns into variables: `--name value` and `--name=value`.
 fn own_word<'a>(engine: Engine, word: &'a str) -> Spelled<'a> {
     let (name, joined) = split(word);
     Spelled { name: name.to_owned(), joined, known: table::named(engine, name), is_part: false }
@@ -128,17 +129,18 @@ fn split(word: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// The values of an option: what is joined to it, or the words that follow.
+/// Returns the values of an option: what is joined to it, or the words that follow.
 fn values<'a>(engine: Engine, spelled: &Spelled<'a>, word: &str, rest: &[&'a str]) -> Result<Vec<&'a str>, Misread> {
     let no_value = || Misread::NoValue(word.to_owned());
     let is_value = |next: &&str| match engine {
-        // llama-server takes whatever comes next. Another option there is a mistake that it would not notice.
+        // llama-server takes the next word, whatever it is. Another option there is a mistake that llama-server would
+        // not notice.
         Engine::LlamaServer => table::named(engine, next).is_none(),
         Engine::Vllm | Engine::Ollama => !is_option(next),
     };
     let count = match spelled.known.map(|known| known.takes) {
         _ if spelled.is_part => Takes::One,
-        // A word behind an option that nobody knows counts as its value, unless it looks like an option.
+        // A word behind an option that is not in the table counts as its value, unless it looks like an option.
         None => Takes::Maybe,
         Some(takes) => takes,
     };
@@ -161,14 +163,14 @@ fn values<'a>(engine: Engine, spelled: &Spelled<'a>, word: &str, rest: &[&'a str
     }
 }
 
-/// Whether a word names an option. A negative number does not.
+/// Returns whether a word names an option. A negative number does not.
 pub(crate) fn is_option(word: &str) -> bool {
     word.len() > 1 && word.starts_with('-') && word.parse::<f64>().is_err()
 }
 
-/// What the table knows of these arguments, in any spelling.
-pub(crate) fn recognise<S: AsRef<str>>(engine: Engine, args: &[S]) -> Vec<Said<'_>> {
-    let mut said = Vec::new();
+/// Returns the options among these arguments that the table has, in any spelling.
+pub(crate) fn recognise<S: AsRef<str>>(engine: Engine, args: &[S]) -> Vec<ParsedOption<'_>> {
+    let mut options = Vec::new();
     let mut words = args.iter().map(AsRef::as_ref).peekable();
     while let Some(word) = words.next() {
         let (spelled, joined) = split(word);
@@ -180,7 +182,7 @@ pub(crate) fn recognise<S: AsRef<str>>(engine: Engine, args: &[S]) -> Vec<Said<'
         if joined.is_none() && takes_more {
             values.extend(words.next_if(|next| !is_option(next)));
         }
-        said.push(Said { word, name, known: Some(known), values, is_part });
+        options.push(ParsedOption { word, name, known: Some(known), values, is_part });
     }
-    said
+    options
 }

@@ -5,12 +5,12 @@ use berth_engines::{Engine, Misread};
 /// What an engine reads: the option's name in the table with its values, one after the other.
 fn read(engine: Engine, args: &str) -> Result<String, Misread> {
     let args: Vec<&str> = args.split(' ').collect();
-    let said = engine.read(&args)?;
-    let one = |said: &berth_engines::Said<'_>| {
-        let unknown = if said.known.is_none() { "?" } else { "" };
-        format!("{unknown}{}[{}]", said.canonical(), said.values.join(","))
+    let option = engine.read(&args)?;
+    let one = |option: &berth_engines::ParsedOption<'_>| {
+        let unknown = if option.known.is_none() { "?" } else { "" };
+        format!("{unknown}{}[{}]", option.canonical(), option.values.join(","))
     };
-    Ok(said.iter().map(one).collect::<Vec<_>>().join(" "))
+    Ok(option.iter().map(one).collect::<Vec<_>>().join(" "))
 }
 
 #[test]
@@ -88,7 +88,10 @@ fn vllm_refuses_what_argparse_refuses() {
     }
     for args in ["-tp2", "-- x", "-O"] {
         let found = read(Engine::Vllm, args);
-        assert!(found.as_ref().is_err() || found.as_ref().is_ok_and(|said| said.contains('?')), "{args}: {found:?}");
+        assert!(
+            found.as_ref().is_err() || found.as_ref().is_ok_and(|option| option.contains('?')),
+            "{args}: {found:?}"
+        );
     }
 }
 

@@ -1,29 +1,31 @@
-//! Answering for those who cannot read the files themselves: the server for its clients, an agent for its server.
+//! Estimates on behalf of a caller that cannot read the files itself: the server for its clients, an agent for its
+//! server.
 //!
-//! Only files below listed directories are read, and a path elsewhere is refused before the disk is asked, so that nobody
-//! learns what is there.
+//! Files below listed directories are read, and a path elsewhere is refused before the disk is asked, so that the
+//! caller learns nothing of other files.
 
 use std::path::{Path, PathBuf};
 
 use berth_domain::estimate::{Asked, Estimate, Launch, Question, Refusal};
 use berth_domain::{Arg, FilePath};
 
+use crate::Model;
 use crate::launch::{self, NotAgreed, Program};
-use crate::{Model, Reach};
+use crate::read_scope::ReadScope;
 
-/// Who answers, below which directories, and by which setting.
+/// The reader of files: its name, its directories, and the setting that lists them.
 #[derive(Clone, Debug)]
 pub struct Reader {
-    /// Who reads, in words: `the server`.
+    /// The name of the reader in messages, for example `the server`.
     pub who: String,
     /// The setting that lists the directories.
     pub setting: &'static str,
-    /// The directories.
+    /// The directories below which files may be read.
     pub directories: Vec<PathBuf>,
 }
 
 impl Reader {
-    /// Reads headers and estimates. Takes as long as the disk does.
+    /// Reads the headers and estimates. Takes as long as the disk does.
     pub fn answer(&self, question: &Question) -> Result<Estimate, Refusal> {
         self.check(question)?;
         let model = self.open(question)?;
@@ -37,15 +39,15 @@ impl Reader {
         }
     }
 
-    /// Refuses what is not below the directories: elsewhere, reached by a link that leads there, or not there at all. It is
-    /// the same to whoever asks, so that nobody learns which files there are elsewhere.
+    /// Refuses a path that is not below the directories: elsewhere, reached by a link that leads there, or missing. The
+    /// message is the same for all three, so that the caller does not learn which files exist elsewhere.
     fn check(&self, question: &Question) -> Result<(), Refusal> {
         let paths = [(Asked::File, Some(&question.file)), (Asked::Projector, question.projector.as_ref())];
         for (of, path) in paths.into_iter().filter_map(|(of, path)| Some((of, path?))) {
             let place = Path::new(path.as_str());
             let is_below = self.directories.iter().any(|directory| place.starts_with(directory));
             // The disk is not asked about a path elsewhere.
-            if !is_below || !Reach::below(&self.directories).has(place) {
+            if !is_below || !ReadScope::below(&self.directories).has(place) {
                 return Err(refuse(of, self.outside(path)));
             }
         }
@@ -69,14 +71,14 @@ impl Reader {
     }
 
     fn open(&self, question: &Question) -> Result<Model, Refusal> {
-        let reach = Reach::below(&self.directories);
+        let scope = ReadScope::below(&self.directories);
         let path = |path: &FilePath| PathBuf::from(path.as_str());
-        let model = Model::open_within(&reach, &path(&question.file))
+        let model = Model::open_within(&scope, &path(&question.file))
             .map_err(|error| refuse(Asked::File, error.to_string()))?;
         match &question.projector {
             None => Ok(model),
             Some(projector) => model
-                .with_projector_within(&reach, &path(projector))
+                .with_projector_within(&scope, &path(projector))
                 .map_err(|error| refuse(Asked::Projector, error.to_string())),
         }
     }
@@ -86,7 +88,7 @@ fn refuse(of: Asked, why: String) -> Refusal {
     Refusal { of, why }
 }
 
-/// Completes the arguments of a launch so that they say what was estimated, whoever made the estimate.
+/// Completes the arguments of a launch so that they match the estimate, whichever reader made it.
 pub fn complete_arguments(launch: &Launch, estimate: &Estimate) -> Result<Vec<Arg>, Refusal> {
     let missing = launch::missing_arguments(Program::of(&launch.runtime), &words(&launch.args), estimate)
         .map_err(|why| not_agreed(launch, &why))?;

@@ -1,45 +1,45 @@
-//! What programs know of an architecture and files do not say.
+//! Facts about architectures that files do not state.
 //!
-//! These are facts of llama.cpp, taken from how it reads each architecture: which layers look back only so far, which
-//! keep a state instead of tokens, which share the cache of another. An architecture that is not here is taken as
-//! plain attention over the whole context, which is never too little.
+//! These facts were taken from how llama.cpp reads each architecture: which layers look back only so far, which keep a
+//! state instead of tokens, which share the cache of another. An architecture that is not listed counts as plain
+//! attention over the whole context, which is never too little.
 
-/// Where layers with a window are.
+/// Which layers have an attention window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Windows {
-    /// Nowhere, whatever the file says.
+    /// No layer, whatever the file says.
     Never,
-    /// The file lists them, or else each layer but every `period`-th has one.
+    /// The layers that the file lists, or else each layer but every `period`-th.
     Pattern {
-        /// One layer of so many looks at everything.
+        /// One layer of this many attends to the whole context.
         period: u64,
-        /// That layer is the first of them, not the last.
+        /// That layer is the first of its period, not the last.
         dense_first: bool,
         /// The window where the file does not say.
         default: Option<u64>,
         /// The window whatever the file says, unless it says 0.
         fixed: Option<u64>,
     },
-    /// The file lists them; without a list there are none.
+    /// The layers that the file lists; none without a list.
     Listed,
-    /// Every layer that is not recurrent, if the file names a window.
+    /// Each layer that is not recurrent, if the file names a window.
     Attention,
 }
 
-/// Where layers are that keep a state.
+/// Which layers keep a recurrent state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recurrence {
-    /// Nowhere.
+    /// No layer.
     None,
-    /// Every layer, and no layer caches tokens.
+    /// All layers, and no layer caches tokens.
     All,
-    /// Layers without heads for keys.
+    /// Layers without key heads.
     WithoutKeys,
-    /// Layers without heads for keys and without a feed-forward part.
+    /// Layers without key heads and without a feed-forward part.
     WithoutKeysAndFeedForward,
-    /// The file lists them, or else each layer but every `interval`-th.
+    /// The layers that the file lists, or else each layer but every `interval`-th.
     Interval(u64),
-    /// Every layer, beside its attention.
+    /// All layers, in addition to their attention.
     Beside,
 }
 
@@ -51,7 +51,7 @@ const fn dense_first(period: u64, fixed: Option<u64>) -> Windows {
     Windows::Pattern { period, dense_first: true, default: None, fixed }
 }
 
-/// Where this architecture has windows. The number of layers matters for one of them.
+/// Returns which layers of this architecture have windows. The number of layers matters for one of them.
 pub(crate) fn windows(architecture: &str, layers: usize) -> Windows {
     match architecture {
         "gemma2" => Windows::Pattern { period: 2, dense_first: false, default: Some(4_096), fixed: None },
@@ -73,7 +73,7 @@ pub(crate) fn windows(architecture: &str, layers: usize) -> Windows {
     }
 }
 
-/// Where this architecture keeps states.
+/// Returns which layers of this architecture keep states.
 pub(crate) fn recurrence(architecture: &str) -> Recurrence {
     match architecture {
         "mamba" | "mamba2" | "rwkv6" | "rwkv6qwen2" | "rwkv7" | "arwkv7" => Recurrence::All,
@@ -87,7 +87,7 @@ pub(crate) fn recurrence(architecture: &str) -> Recurrence {
     }
 }
 
-/// Whether it sees all its input at once and keeps no cache.
+/// Returns whether the model sees all its input at once and keeps no cache.
 pub(crate) fn is_encoder(architecture: &str) -> bool {
     matches!(
         architecture,
@@ -108,17 +108,18 @@ pub(crate) fn is_encoder(architecture: &str) -> bool {
     )
 }
 
-/// Whether its cache is of a kind that is not modelled. It is counted as plain attention, and the estimate says so.
+/// Returns whether the architecture's cache is of a kind that is not modelled. It is counted as plain attention, and
+/// the estimate says so.
 pub(crate) fn is_unmodelled(architecture: &str) -> bool {
     matches!(architecture, "deepseek4" | "minimax-m3" | "dflash" | "eagle3" | "gemma4-assistant")
 }
 
-/// Whether its router weighs a token before the experts see it.
+/// Returns whether the router weighs a token before the experts see it.
 pub(crate) fn weighs_first(architecture: &str) -> bool {
     architecture == "llama4"
 }
 
-/// How many layers from the first have a cache of their own where the architecture fixes it.
+/// Returns how many layers from the first have a cache of their own, where the architecture fixes it.
 pub(crate) fn own_cache_layers(architecture: &str) -> Option<u64> {
     (architecture == "gemma3n").then_some(20)
 }

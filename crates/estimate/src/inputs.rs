@@ -1,11 +1,11 @@
-//! What an estimate is made for: what was said, with what a program does by itself for the rest.
+//! The inputs of an estimate: what the caller asked for, completed with the program's defaults.
 
 use berth_domain::GpuCount;
 pub use berth_domain::estimate::{CacheType, Inputs, Options, Profile, UnknownName};
 
-use crate::shape::Shape;
+use crate::shape::ModelShape;
 
-/// What a program does where nobody said otherwise.
+/// The defaults of a program.
 pub(crate) struct Defaults {
     pub(crate) profile: Profile,
     pub(crate) trained_context: u64,
@@ -16,28 +16,28 @@ pub(crate) struct Defaults {
 /// Why an estimate cannot be made for what was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InputError {
-    /// A number that cannot be meant.
+    /// A number is out of range.
     #[error("{what} is between 1 and {limit}, not {value}")]
     OutOfRange {
-        /// Which one.
+        /// The name of the input.
         what: &'static str,
-        /// The most it may be.
+        /// The limit.
         limit: u64,
-        /// What it was.
+        /// The value that was asked for.
         value: u64,
     },
-    /// Something that llama.cpp refuses to start with.
+    /// Quantized values without flash attention, with which llama.cpp refuses to start.
     #[error("values stored as {0} need flash attention")]
     QuantizedValues(CacheType),
-    /// A type that this program does not have.
+    /// The program does not have this cache type.
     #[error("{profile} has no cache of type {kind}")]
     CacheType {
-        /// Which program.
+        /// The program's profile.
         profile: Profile,
-        /// Which type.
+        /// The cache type.
         kind: CacheType,
     },
-    /// Blocks that do not end where a head ends, which llama.cpp refuses to start with.
+    /// A cache type whose blocks do not end where a head ends, with which llama.cpp refuses to start.
     #[error(
         "{what} stored as {kind} come in blocks of {block}, which do not divide the head size of this model ({length}): \
          llama.cpp refuses to start so; choose f16, bf16 or f32 for them"
@@ -45,30 +45,30 @@ pub enum InputError {
     CacheBlocks {
         /// Keys or values.
         what: &'static str,
-        /// Which type.
+        /// The cache type.
         kind: CacheType,
-        /// Values in one of its blocks.
+        /// The number of values in one block.
         block: u64,
-        /// Values of one head.
+        /// The number of values of one head.
         length: u64,
     },
-    /// Two types for what is one row.
+    /// Two cache types for keys and values that are stored as one row.
     #[error(
         "this model keeps keys and values in one latent row, so llama.cpp refuses to store keys as {keys} and values as \
          {values}: choose the same type for both"
     )]
     LatentTypes {
-        /// How keys are stored.
+        /// The cache type of keys.
         keys: CacheType,
-        /// How values are stored.
+        /// The cache type of values.
         values: CacheType,
     },
-    /// A profile for the other kind of file.
+    /// The profile is for the other kind of file.
     #[error("the profile {profile} is not for {files}")]
     Profile {
-        /// Which profile.
+        /// The profile that was asked for.
         profile: Profile,
-        /// What was to be estimated.
+        /// The kind of file.
         files: &'static str,
     },
 }
@@ -79,7 +79,7 @@ const MOST_SEQUENCES: u64 = 65_536;
 const MOST_GPUS: u64 = 64;
 
 impl Defaults {
-    /// Fills in what was not said and refuses what cannot be.
+    /// Fills in defaults and refuses what is not possible.
     pub(crate) fn resolve(&self, said: &Options) -> Result<Inputs, InputError> {
         let profile = said.profile.unwrap_or(self.profile);
         let usual_batch = if profile == Profile::Vllm { 2_048 } else { 512 };
@@ -102,8 +102,8 @@ impl Defaults {
     }
 }
 
-/// Refuses types of a cache that llama.cpp refuses for a model of this shape.
-pub(crate) fn check_cache_types(shape: &Shape, inputs: &Inputs) -> Result<(), InputError> {
+/// Refuses cache types that llama.cpp refuses for a model of this shape.
+pub(crate) fn check_cache_types(shape: &ModelShape, inputs: &Inputs) -> Result<(), InputError> {
     let (keys, values) = (inputs.cache_type_k, inputs.cache_type_v);
     if shape.latent && keys != values {
         return Err(InputError::LatentTypes { keys, values });
@@ -119,7 +119,7 @@ pub(crate) fn check_cache_types(shape: &Shape, inputs: &Inputs) -> Result<(), In
     Ok(())
 }
 
-/// Refuses what cannot be.
+/// Refuses inputs that are not possible.
 fn check(inputs: &Inputs) -> Result<(), InputError> {
     let within = |what, value: u64, limit: u64| match value {
         0 => Err(InputError::OutOfRange { what, limit, value }),

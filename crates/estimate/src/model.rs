@@ -1,4 +1,4 @@
-//! A model on a disk, of either kind, and its estimate.
+//! A model on disk, of either kind, and its estimate.
 
 use std::path::Path;
 
@@ -11,19 +11,19 @@ use crate::hf::{FolderError, FolderModel};
 use crate::inputs::{CacheType, Defaults, InputError, Inputs, Options, Profile, check_cache_types};
 use crate::profile::{GgufFacts, conservative, llama_cpp, vllm};
 use crate::projector::{NotAProjector, Projector};
-use crate::reach::Reach;
+use crate::read_scope::ReadScope;
 
 /// A model whose headers were read.
 #[derive(Clone, Debug)]
 pub enum Model {
-    /// In GGUF files, perhaps with a projector.
+    /// A model in GGUF files, with an optional projector.
     Gguf {
-        /// The model.
+        /// The headers of the model.
         model: Box<GgufModel>,
-        /// What turns images or sound into its tokens.
+        /// The part that turns images or sound into tokens.
         projector: Option<Projector>,
     },
-    /// In a folder with a `config.json` and safetensors files.
+    /// A folder with a `config.json` and safetensors files.
     Folder(Box<FolderModel>),
 }
 
@@ -36,10 +36,10 @@ pub enum OpenError {
     /// A folder is refused.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// The projector is none.
+    /// The projector's file is not a projector.
     #[error(transparent)]
     Projector(#[from] NotAProjector),
-    /// A projector beside a folder, which has its own.
+    /// A projector was named beside a folder, which has its own.
     #[error("a folder has its projector inside; none can be named beside it")]
     ProjectorOfFolder,
 }
@@ -47,35 +47,35 @@ pub enum OpenError {
 impl Model {
     /// Reads the headers of a GGUF file (and of its other parts), or of a folder.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
-        Self::open_within(&Reach::everything(), path)
+        Self::open_within(&ReadScope::everything(), path)
     }
 
-    /// The same, of files within reach.
-    pub fn open_within(reach: &Reach, path: &Path) -> Result<Self, OpenError> {
+    /// Reads the headers of a model whose files may be read by `scope`.
+    pub(crate) fn open_within(scope: &ReadScope, path: &Path) -> Result<Self, OpenError> {
         let unreadable = |problem: std::io::Error| GgufError::File { path: path.to_owned(), problem: problem.into() };
-        match reach.is_folder(path).map_err(unreadable)? {
-            true => Ok(Self::Folder(Box::new(FolderModel::open_within(reach, path)?))),
-            false => Ok(Self::Gguf { model: Box::new(GgufModel::open_within(reach, path)?), projector: None }),
+        match scope.is_folder(path).map_err(unreadable)? {
+            true => Ok(Self::Folder(Box::new(FolderModel::open_within(scope, path)?))),
+            false => Ok(Self::Gguf { model: Box::new(GgufModel::open_within(scope, path)?), projector: None }),
         }
     }
 
-    /// The same model with a projector.
+    /// Adds a projector to the model.
     pub fn with_projector(self, path: &Path) -> Result<Self, OpenError> {
-        self.with_projector_within(&Reach::everything(), path)
+        self.with_projector_within(&ReadScope::everything(), path)
     }
 
-    /// The same, of a file within reach.
-    pub fn with_projector_within(self, reach: &Reach, path: &Path) -> Result<Self, OpenError> {
+    /// Adds a projector whose file may be read by `scope`.
+    pub(crate) fn with_projector_within(self, scope: &ReadScope, path: &Path) -> Result<Self, OpenError> {
         match self {
             Self::Gguf { model, .. } => {
-                let projector = Projector::of(&GgufModel::open_within(reach, path)?)?;
+                let projector = Projector::of(&GgufModel::open_within(scope, path)?)?;
                 Ok(Self::Gguf { model, projector: Some(projector) })
             }
             Self::Folder(_) => Err(OpenError::ProjectorOfFolder),
         }
     }
 
-    /// Whose memory is estimated unless somebody says.
+    /// Returns the profile that is used unless the caller names one.
     #[must_use]
     pub const fn usual_profile(&self) -> Profile {
         match self {
@@ -84,7 +84,7 @@ impl Model {
         }
     }
 
-    /// How much memory it needs.
+    /// Estimates how much memory the model needs.
     pub fn estimate(&self, options: &Options) -> Result<Estimate, EstimateError> {
         match self {
             Self::Gguf { model, projector } => estimate_gguf(model, *projector, options),
@@ -139,7 +139,7 @@ fn summary(model: &GgufModel, facts: &GgufFacts) -> ModelSummary {
     }
 }
 
-/// What follows from the architecture and the inputs.
+/// Returns the notes that follow from the architecture and the inputs.
 pub(crate) fn notes(architecture: &str, trained_context: u64, inputs: &Inputs) -> Vec<Note> {
     let unmodelled = arch::is_unmodelled(architecture).then_some(Note::UnmodelledCache);
     let beyond = (inputs.context > trained_context && trained_context > 0).then_some(Note::BeyondTrainedContext);

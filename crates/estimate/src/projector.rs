@@ -7,7 +7,7 @@ use crate::shape::{LONGEST, MOST_HEADS, WIDEST};
 /// The tokens of the largest image, where neither file nor architecture has a smaller limit.
 const IMAGE_TOKENS: u64 = 4_096;
 
-/// What a projector needs.
+/// The sizes of a projector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Projector {
     weights: u64,
@@ -18,11 +18,11 @@ pub struct Projector {
     heads: u64,
 }
 
-/// Why a file is no projector.
+/// The file is not a projector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the file is no projector: its architecture is {architecture:?}")]
 pub struct NotAProjector {
-    /// What it is.
+    /// The architecture that the file states.
     pub architecture: String,
 }
 
@@ -45,7 +45,7 @@ impl Projector {
         })
     }
 
-    /// Its tensors and what computing one image needs.
+    /// Returns the bytes of the tensors and of the buffer for one image.
     #[must_use]
     pub(crate) fn bytes(self, inputs: &Inputs) -> u128 {
         let positions = u128::from(self.positions);
@@ -55,7 +55,7 @@ impl Projector {
     }
 }
 
-/// How many places the largest input has.
+/// Returns how many positions the largest input has.
 fn positions(metadata: &Metadata, modality: &str) -> u64 {
     if modality == "audio" {
         return 1_500; // thirty seconds of sound
@@ -67,7 +67,7 @@ fn positions(metadata: &Metadata, modality: &str) -> u64 {
     if let Some(pixels) = get("image_max_pixels") {
         return pixels / (patch * patch);
     }
-    // Those that merge patches take images of any size; the program bounds the tokens.
+    // Projectors that merge patches take images of any size; the program limits the tokens.
     match merge.or(kind.filter(|kind| kind.starts_with("qwen")).map(|_| 2)) {
         Some(merge) => IMAGE_TOKENS * merge * merge,
         None => (get("image_size").unwrap_or(0).min(WIDEST) / patch).pow(2),

@@ -1,4 +1,4 @@
-//! Estimates for people: a table of parts by GPU, and a bar.
+//! Estimates as text: a table of parts by GPU, and a bar.
 
 use std::fmt::Write as _;
 
@@ -6,12 +6,12 @@ use berth_domain::{Bytes, GpuCount};
 
 use crate::estimate::{DeviceEstimate, Estimate, Parts};
 
-/// How wide a bar is.
+/// The width of a bar in characters.
 const BAR_WIDTH: u64 = 60;
 /// One letter for each part, in the order of [`crate::Parts::named`].
 const LETTERS: [char; 6] = ['W', 'K', 'C', 'O', 'P', '.'];
 
-/// What was estimated, for what, and a row for each GPU of each count.
+/// Renders the model, the inputs, and a row for each GPU of each count.
 #[must_use]
 pub fn table(estimate: &Estimate) -> String {
     let mut rows = vec![heading()];
@@ -26,7 +26,7 @@ pub fn table(estimate: &Estimate) -> String {
     text
 }
 
-/// One bar for each GPU of a count: how its parts share what it must give, or `total` if that is known.
+/// Renders one bar for each GPU of a count: the shares of its parts in its estimate, or in `total` if that is known.
 #[must_use]
 pub fn bar(devices: &[DeviceEstimate], total: Option<Bytes>) -> String {
     let most = devices.iter().map(|device| device.parts.total()).max().unwrap_or(Bytes::ZERO);
@@ -45,7 +45,7 @@ pub fn bar(devices: &[DeviceEstimate], total: Option<Bytes>) -> String {
     text
 }
 
-/// The letters of those parts that any GPU has.
+/// Returns the letters of those parts that any GPU has.
 fn legend(devices: &[DeviceEstimate]) -> Vec<String> {
     let has = |part: usize| devices.iter().any(|device| !device.parts.named()[part].1.is_zero());
     let names = Parts::default().named();
@@ -57,7 +57,7 @@ fn amount(bytes: Bytes) -> String {
     if bytes.is_zero() { "-".to_owned() } else { bytes.to_string() }
 }
 
-/// The letters of a bar. Ends of parts are rounded from the sum so far, so that errors do not add up.
+/// Renders the letters of a bar. Ends of parts are rounded from the sum so far, so that errors do not add up.
 fn filled(device: &DeviceEstimate, whole: Bytes) -> String {
     let place = |bytes: u64| {
         let scaled = u128::from(bytes) * u128::from(BAR_WIDTH) / u128::from(whole.get());
@@ -114,7 +114,7 @@ fn row(count: GpuCount, rank: usize, device: &DeviceEstimate) -> Vec<String> {
     cells
 }
 
-/// Columns of equal width, numbers to the right.
+/// Renders columns of equal width, numbers to the right.
 fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What of a model decides about its memory, whatever file it came from.
+//! The shape of a model: what decides about its memory, whatever file it came from.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,89 +15,89 @@ pub(crate) const LONGEST: u64 = 1 << 32;
 
 /// The shape of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// What kind of model it is, as its file says.
+pub struct ModelShape {
+    /// The architecture, as the file states it.
     pub architecture: Box<str>,
-    /// Width of what passes from layer to layer.
+    /// The width of the rows that pass from layer to layer.
     pub embedding: u64,
-    /// How many tokens it knows.
+    /// The number of tokens in the vocabulary.
     pub vocabulary: u64,
-    /// The context it was trained for.
+    /// The context that the model was trained for.
     pub trained_context: u64,
-    /// Its layers, first to last.
+    /// The layers, first to last.
     pub layers: Vec<Layer>,
-    /// Keys and values are one latent row (MLA): there is no cache of values.
+    /// Whether keys and values are one latent row (MLA), so that there is no cache of values.
     pub latent: bool,
-    /// It looks at all its input at once and caches nothing.
+    /// Whether the model reads all its input at once and caches nothing.
     pub encoder: bool,
-    /// Its router weighs a token before the experts see it, so that each has a copy of the token.
+    /// Whether the router weighs a token before the experts see it, so that each expert has a copy of the token.
     pub weighs_first: bool,
 }
 
 /// One layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layer {
-    /// Heads that ask.
+    /// The number of query heads.
     pub heads: u64,
-    /// Heads that answer. Fewer than `heads` where they are grouped.
+    /// The number of key and value heads: fewer than `heads` where they are grouped.
     pub kv_heads: u64,
-    /// Values in one head's key.
+    /// The number of values in one head's key.
     pub key_length: u64,
-    /// Values in one head's value.
+    /// The number of values in one head's value.
     pub value_length: u64,
-    /// Width of its feed-forward part, where it has one for every token.
+    /// The width of the feed-forward part that all tokens use, if there is one.
     pub feed_forward: u64,
-    /// Its experts.
+    /// The experts, if the layer has any.
     pub experts: Option<Experts>,
-    /// Which of the ways to build a layer it takes, as far as they differ in memory.
+    /// How the layer is built, as far as it matters for memory.
     pub build: Build,
-    /// Whether it has keys and values of its own to keep.
+    /// Whether the layer keeps keys and values of its own.
     pub caches: bool,
-    /// How far back it looks, if not to the beginning.
+    /// How many tokens back the layer looks, if not to the beginning.
     pub window: Option<u64>,
-    /// Values that an indexer keeps for each token.
+    /// The number of values that an indexer keeps for each token.
     pub indexer_length: u64,
-    /// What it keeps for each sequence instead of tokens.
+    /// The state that a recurrent layer keeps for each sequence instead of tokens.
     pub state: Option<State>,
 }
 
 /// How a layer is built, where layers of the same sizes need different buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Build {
-    /// Its feed-forward part has no gate, so one wide row of a token is in use instead of three.
+    /// The feed-forward part has no gate, so one wide row of a token is in use instead of three.
     pub ungated: bool,
-    /// Queries, keys and values come out of one tensor, which stays in use until all three are read.
+    /// Queries, keys and values come from one tensor, which stays in use until all three are read.
     pub fused_queries: bool,
-    /// Its feed-forward part takes what its attention takes, and both results are added at the end.
+    /// The feed-forward part takes the input of the attention, and both results are added at the end.
     pub parallel: bool,
-    /// Its experts add a bias to what they compute.
+    /// The experts add a bias to their results.
     pub biased_experts: bool,
 }
 
 /// Feed-forward parts of which each token uses a few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Experts {
-    /// How many a token uses.
+    /// The number of experts that a token uses.
     pub used: u64,
-    /// The width of one.
+    /// The width of one expert.
     pub feed_forward: u64,
-    /// The width of the one that every token uses beside them.
+    /// The width of the expert that all tokens use in addition.
     pub shared: u64,
 }
 
-/// What a recurrent layer keeps for each sequence, in values of 4 bytes.
+/// The state of a recurrent layer for each sequence, in values of 4 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
-    /// Of its convolution.
+    /// The size of the convolution's state.
     pub convolution: u64,
-    /// Of its recurrence.
+    /// The size of the recurrence's state.
     pub recurrence: u64,
-    /// Width of what passes through it.
+    /// The width of the rows that pass through the layer.
     pub width: u64,
 }
 
-impl Shape {
-    /// The widest row of values that any layer caches for a token.
+impl ModelShape {
+    /// Returns the widest row of values that any layer caches for a token.
     #[must_use]
     pub fn widest_value_row(&self) -> u64 {
         self.layers.iter().map(Layer::value_row).max().unwrap_or(0)
@@ -105,19 +105,19 @@ impl Shape {
 }
 
 impl Layer {
-    /// Values of all keys of one token.
+    /// Returns the number of values in all keys of one token.
     #[must_use]
     pub const fn key_row(&self) -> u64 {
         self.kv_heads * self.key_length
     }
 
-    /// Values of all values of one token.
+    /// Returns the number of values in all values of one token.
     #[must_use]
     pub const fn value_row(&self) -> u64 {
         self.kv_heads * self.value_length
     }
 
-    /// Values of all that asks for one token.
+    /// Returns the number of values in all queries of one token.
     #[must_use]
     pub const fn query_row(&self) -> u64 {
         self.heads * self.key_length

@@ -1,4 +1,4 @@
-//! Which GPU gets which layers.
+//! Splitting layers over GPUs.
 
 pub use berth_domain::estimate::LayerSpan;
 

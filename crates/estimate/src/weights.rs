@@ -1,4 +1,4 @@
-//! Where the weights of a GGUF model go: by tensor and by layer.
+//! The weights of a GGUF model, by tensor and by layer.
 
 use crate::gguf::{GgufModel, Tensor};
 
@@ -7,21 +7,21 @@ const GPU_ALIGNMENT: u64 = 128;
 /// A GPU reads quantized rows in steps of this many values, past the end of the last row.
 const ROW_STEP: u64 = 512;
 
-/// Which part of a model a tensor belongs to.
+/// The part of a model that a tensor belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Looks tokens up before the first layer.
+    /// The tensor looks tokens up before the first layer.
     Input,
-    /// Belongs to one layer.
+    /// The tensor belongs to one layer.
     Layer(usize),
-    /// Small, and used by every layer: each GPU has its own.
+    /// The tensor is small and used by all layers: each GPU has its own copy.
     Everywhere,
-    /// Comes after the last layer.
+    /// The tensor comes after the last layer.
     Output,
 }
 
 impl Place {
-    /// The place of a tensor in a model of so many layers.
+    /// Returns the place of a tensor in a model with this many layers.
     #[must_use]
     pub fn of(tensor: &Tensor, layers: usize) -> Self {
         let name = tensor.name();
@@ -36,24 +36,26 @@ impl Place {
     }
 }
 
-/// The number in `blk.7.attn_q.weight`. Encoders and decoders number their layers apart: `enc.blk.7.`, `dec.blk.7.`.
+/// Returns the number in `blk.7.attn_q.weight`. Encoders and decoders number their layers apart: `enc.blk.7.`,
+/// `dec.blk.7.`.
 fn layer_of(name: &str) -> Option<usize> {
     let numbered = ["blk.", "enc.blk.", "dec.blk."].into_iter().find_map(|prefix| name.strip_prefix(prefix))?;
     numbered.split('.').next()?.parse().ok()
 }
 
-/// The bytes of a model's weights by where they belong.
+/// The bytes of a model's weights by place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Weights {
     /// The token embedding by itself.
     pub token_embedding: u64,
-    /// Everything that looks tokens up, the token embedding included.
+    /// All tensors that look tokens up, including the token embedding.
     pub input: u64,
-    /// Each layer.
+    /// The tensors of each layer.
     pub layers: Vec<u64>,
-    /// What each GPU has for itself.
+    /// The tensors of which each GPU has its own copy.
     pub everywhere: u64,
-    /// After the last layer. Where the model has no output tensor, the token embedding counts here once more.
+    /// The tensors after the last layer. Where the model has no output tensor, the token embedding counts here once
+    /// more.
     pub output: u64,
     /// Whether the token embedding is the output tensor too.
     pub tied: bool,
@@ -66,7 +68,7 @@ impl Weights {
         Self::add_up(model, layers, Tensor::bytes)
     }
 
-    /// Adds them up as a GPU keeps them: aligned, and with room after quantized rows.
+    /// Adds them up as a GPU stores them: aligned, and with padding after quantized rows.
     #[must_use]
     pub fn on_gpu(model: &GgufModel, layers: usize) -> Self {
         Self::add_up(model, layers, on_gpu)
@@ -94,7 +96,7 @@ impl Weights {
         weights
     }
 
-    /// All of it, each tensor once.
+    /// Returns the bytes of all tensors, each counted once.
     #[must_use]
     pub fn total(&self) -> u64 {
         let twice = if self.tied { self.token_embedding } else { 0 };
@@ -104,7 +106,7 @@ impl Weights {
     }
 }
 
-/// The room a tensor takes on a GPU.
+/// Returns the bytes that a tensor takes on a GPU.
 fn on_gpu(tensor: &Tensor) -> u64 {
     let kind = tensor.kind();
     let beyond = tensor.dimensions()[0] % ROW_STEP;

@@ -1,4 +1,4 @@
-//! Data directories.
+//! Data directories: made private, and made private again where they were not.
 
 use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io;
@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 
 use crate::OTHERS;
 
-/// On a directory it means that it is made for several users, as `/tmp` is.
+/// The sticky bit. A directory that has it is meant for several users, as `/tmp` is.
 const STICKY: u32 = 0o1000;
 
-/// Makes a directory that no other user may enter, and closes one that others could, with all that is below it.
+/// Makes a directory that no other user may enter. If the directory exists, closes it and everything below it.
 ///
-/// It fails where the directory cannot be made or entered, where it is meant to be shared, and where its mode cannot be
-/// changed though others may enter. Entries below that cannot be closed are logged: nobody can reach them from outside.
+/// Fails where the directory cannot be made or entered, where it is meant to be shared, and where its mode cannot be
+/// changed though other users may enter. Entries below it that cannot be closed are logged: other users cannot reach
+/// them, because the directory above is closed.
 pub fn make_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let found = fs::metadata(path)?;
@@ -29,14 +30,14 @@ pub fn make_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Closes everything below a directory, and says how much of it was open.
+/// Closes everything below a directory, and logs how many entries were open.
 fn close_below(path: &Path) {
     let mut closed: Vec<PathBuf> = Vec::new();
     let mut directories = vec![path.to_owned()];
     while let Some(directory) = directories.pop() {
         let Ok(entries) = fs::read_dir(&directory) else { continue };
         for entry in entries.flatten() {
-            // This does not follow links: what they lead to is not the data directory's.
+            // Links are not followed: what they lead to does not belong to the data directory.
             let Ok(found) = entry.metadata() else { continue };
             let path = entry.path();
             if found.is_dir() {

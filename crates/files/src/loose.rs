@@ -1,22 +1,22 @@
-//! Secrets of the operator whose files are open to others.
+//! Files of the operator that hold secrets and are open to other users.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Everything for everybody, and writing for the group. A group that may read is how a service is given a key, so that
-/// is the operator's choice.
+/// The permission bits that are too much for a secret: everything for all users, and writing for the group. Group read
+/// is allowed, because that is how a service is given a key.
 const TOO_MUCH: u32 = 0o027;
 
-/// Returns the mode of a file that every user of the machine can read, or that others can change. Nothing for one that
-/// is not there: whoever reads it says so.
+/// Returns the mode of a file that every user of the machine can read, or that others can change. Returns `None` for a
+/// file that does not exist: the code that reads it reports that.
 #[must_use]
 pub fn loose_mode(path: &Path) -> Option<u32> {
     let mode = fs::metadata(path).ok()?.mode() & 0o7777;
     (mode & TOO_MUCH != 0).then_some(mode)
 }
 
-/// Logs that a file with a secret is open to others.
+/// Logs a warning if a file with a secret is open to other users.
 pub fn warn_if_loose(path: &Path, what: &str) {
     if let Some(mode) = loose_mode(path) {
         tracing::warn!(

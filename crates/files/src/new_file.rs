@@ -10,15 +10,15 @@ use rustix::io::Errno;
 
 const PRIVATE: u32 = 0o600;
 
-/// Makes an empty file that no other user may read, also where one was left over that others may.
+/// Makes an empty file that no other user may read. An existing file is emptied and made private.
 pub fn create(path: &Path) -> io::Result<File> {
     let file = File::options().write(true).create(true).truncate(true).mode(PRIVATE).open(path)?;
-    // The mode counts only for a file that was not there.
+    // `mode` applies only to a file that did not exist.
     file.set_permissions(Permissions::from_mode(PRIVATE))?;
     Ok(file)
 }
 
-/// A file that gets its name once its bytes are on the disk. Until then, and if it is dropped, nothing has that name.
+/// A file that gets its name once its bytes are on disk. Until then, and if this is dropped, no file has that name.
 #[derive(Debug)]
 pub struct NewFile {
     path: PathBuf,
@@ -28,8 +28,8 @@ pub struct NewFile {
 }
 
 impl NewFile {
-    /// Makes sure that the file can be written, before there is anything to write. A file that is there is an error
-    /// unless it is to be replaced; what is no regular file is never replaced.
+    /// Makes sure that the file can be written, before there is anything to write. An existing file is an error unless
+    /// `replace` is set; anything but a regular file is never replaced.
     pub fn prepare(path: &Path, replace: bool) -> io::Result<Self> {
         if let Ok(found) = fs::symlink_metadata(path) {
             if !found.is_file() {
@@ -48,7 +48,7 @@ impl NewFile {
         Ok(Self { path: path.to_owned(), beside, file, replace })
     }
 
-    /// Writes the bytes and gives the file its name.
+    /// Writes and syncs the bytes, then gives the file its name.
     pub fn keep(mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all(bytes)?;
         self.file.sync_all()?;
@@ -68,7 +68,7 @@ impl NewFile {
 
 impl Drop for NewFile {
     fn drop(&mut self) {
-        // It is not there any more once it has its name.
+        // Once the file has its name, the temporary one no longer exists.
         let _ = fs::remove_file(&self.beside);
     }
 }

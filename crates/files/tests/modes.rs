@@ -99,7 +99,7 @@ fn a_new_file_is_private_whole_and_replaces_nothing_unasked() {
 }
 
 #[test]
-fn a_file_is_loose_if_everybody_can_read_it_or_a_group_can_write_it() {
+fn a_file_is_loose_if_all_users_can_read_it_or_a_group_can_write_it() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("key.pem");
     assert_eq!(loose_mode(&path), None);

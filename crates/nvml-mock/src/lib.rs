@@ -1,16 +1,16 @@
 //! A `libnvidia-ml.so` for machines without a GPU.
 //!
 //! The crate builds `libberth_nvml_mock.so`, a C library with the functions of NVML that an agent needs. A program that
-//! loads it by its path (`Nvml::builder().lib_path(..)` of nvml-wrapper) goes the same way as on a machine with GPUs,
+//! loads it by its path (`Nvml::builder().lib_path(..)` of nvml-wrapper) runs the same code as on a machine with GPUs,
 //! from the symbol to the last field, and sees what a *script* says. Tests rewrite the script while the program runs.
 //!
-//! It promises to keep NVML's manners: lists are asked for twice (`INSUFFICIENT_SIZE` and the count, then the list),
-//! versions of structures are checked, texts never leave their buffers, nothing works before `nvmlInit_v2` or after the
-//! last `nvmlShutdown`, handles stay good as long as the process runs, and a lost GPU is counted but not answered for.
-//! It touches no GPU, starts no thread and writes no file. It is the only crate with unsafe code, all of it in `out.rs`
-//! but for the attributes that give functions their names.
+//! The library follows NVML's conventions: lists are asked for twice (`INSUFFICIENT_SIZE` and the count, then the
+//! list), versions of structures are checked, texts stay within their buffers, calls fail before `nvmlInit_v2` and
+//! after the last `nvmlShutdown`, handles stay valid as long as the process runs, and a lost GPU is counted but calls
+//! about it fail. It touches no GPU, starts no thread and writes no file. It is the only crate with unsafe code, all of
+//! it in `out.rs` except for the attributes that export functions by name.
 //!
-//! # How a call passes through
+//! # The path of a call
 //!
 //! ```text
 //! nvmlDeviceGetX ──> library: started? ──> source: did the script change? ──> a fault? ──> the device, or lost
@@ -18,32 +18,33 @@
 //!                                   out: pointers <── answer <── calls: one look at the script, usage, event sets
 //! ```
 //!
-//! A call that hangs or waits for an event holds nothing: all others go on.
+//! A call that hangs or waits for an event holds no lock: other calls go on.
 //!
-//! # Where the script is
+//! # The script's location
 //!
-//! The variable `BERTH_NVML_SCRIPT` names it; else it lies beside the library with the library's name and `.toml` or
-//! `.json` in place of `.so`. No script is no driver (`DRIVER_NOT_LOADED`). It is looked at in every call and read again
-//! when it changed; replace it by renaming, so that nobody reads half of it. One that cannot be read is told on
-//! standard error, and every call says `UNKNOWN` until it is mended. Fields that nobody knows are errors.
+//! The variable `BERTH_NVML_SCRIPT` names the script; else it is the file beside the library with the library's name
+//! and `.toml` or `.json` in place of `.so`. Without a script, the library reports that no driver is loaded
+//! (`DRIVER_NOT_LOADED`). Each call checks whether the script changed and reads it again if so; replace it by renaming,
+//! so that no call reads half of it. A script that cannot be read is reported on standard error, and calls return
+//! `UNKNOWN` until it is repaired. Unknown fields are errors.
 //!
-//! In tests, [`ScriptedDriver`] does all this; each copy of the library that a process loads has a state of its own.
+//! In tests, [`ScriptedDriver`] does all this; each copy of the library that a process loads has state of its own.
 //!
-//! # Memory that is in use
+//! # Memory in use
 //!
-//! `memory_used` of a GPU is what the script states. To it are added
+//! The memory in use of a GPU is `memory_used` of the script, plus
 //!
-//! - the processes of the script, if `used_follows_processes` is set: a pid counts and is listed while it is alive
-//!   (a zombie is not). Otherwise they are listed as they stand and add nothing: pids may be invented.
-//! - **claims**: any program says that it uses memory by writing a file `<pid>.<uuid>` into the directory that
-//!   `BERTH_NVML_CLAIMS` names (else the script's `claims`, beside the script), with a size in it: bytes, or `10GiB`.
-//!   It counts as a process that computes on that GPU, or MIG instance, while the pid is alive.
+//! - the processes of the script, if `used_follows_processes` is set: a pid counts and is listed while it is alive (a
+//!   zombie is not). Otherwise they are listed as they stand and add nothing: pids may be invented.
+//! - **claims**: a program states that it uses memory by writing a file `<pid>.<uuid>` into the directory that
+//!   `BERTH_NVML_CLAIMS` names (else the script's `claims`, beside the script), with a size in it: bytes, or `10GiB`. It
+//!   counts as a process that computes on that GPU, or MIG instance, while the pid is alive.
 //!
-//! After a death, `release_delay_ms` goes by, from the first call that finds it so, before the memory is back. Several
-//! scripts may share claims: that is how two agents see one GPU. What is used is never cut to what there is, so that
-//! a broken promise shows.
+//! After a process died, its memory is free once `release_delay_ms` has passed since the first call that found it dead.
+//! Several scripts may share claims: that is how two agents see one GPU. Used memory is not capped at the total, so
+//! that an overcommitment is visible.
 //!
-//! # An example with everything in it
+//! # An example with all fields
 //!
 //! ```toml
 #![doc = include_str!("../example.toml")]
@@ -59,18 +60,18 @@
 //! `exclusive_process`.
 
 mod calls;
+mod error_code;
 mod events;
 mod library;
 mod out;
-mod refusal;
 mod script;
 mod scripted;
 mod source;
 mod usage;
 
 pub use script::ScriptError;
-pub use scripted::{ScriptedDriver, built_library};
+pub use scripted::ScriptedDriver;
 pub use source::{CLAIMS_VARIABLE, SCRIPT_VARIABLE};
 
-/// The script that is shown above.
+/// The example script above.
 pub const EXAMPLE: &str = include_str!("../example.toml");

@@ -1,4 +1,4 @@
-//! The library's state, and the door through which every call comes in.
+//! The library's state, and the entry of each call.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,39 +9,39 @@ use std::time::Duration;
 
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlReturn_enum_NVML_SUCCESS, nvmlReturn_t};
 
+use crate::error_code::{ErrorCode, NvmlResult};
 use crate::events::EventSets;
 use crate::out::{DeviceIn, device_handle};
-use crate::refusal::{Answer, Refusal};
-use crate::script::{Effect, Gpu, Hang, Instance, Script};
+use crate::script::{FaultEffect, Gpu, Hang, Instance, Script};
 use crate::source::Source;
 use crate::usage::{Deaths, Observer, Usage};
 
-/// How often a call that waits looks at the script.
+/// How often a waiting call looks at the script.
 pub(crate) const LOOK: Duration = Duration::from_millis(2);
 
-/// All that the library remembers. A call holds it only while it answers, never while it waits.
+/// The state of the library. A call holds it while it computes its result, and not while it waits.
 #[derive(Debug, Default)]
 pub(crate) struct Library {
     starts: u32,
     source: Option<Source>,
-    /// The UUID behind each handle that was given out. Handles stay good when the script changes.
+    /// The UUID behind each handle that was given out. Handles stay valid when the script changes.
     handles: Vec<Arc<str>>,
     deaths: Deaths,
-    /// How often each fault of this reading of the script struck.
+    /// How often each fault of this reading of the script was applied.
     strikes: BTreeMap<(u64, usize), u32>,
     pub(crate) sets: EventSets,
 }
 
 static LIBRARY: LazyLock<Mutex<Library>> = LazyLock::new(Mutex::default);
 
-/// The library, locked. A panic in a call leaves nothing half done that matters here.
+/// Locks the library. A panic in a call leaves no inconsistent state.
 pub(crate) fn library() -> MutexGuard<'static, Library> {
     LIBRARY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whom a call is about.
+/// What a call is about.
 #[derive(Clone)]
-pub(crate) enum Whom {
+pub(crate) enum Target {
     Nobody,
     Handle(DeviceIn),
     Index(u32),
@@ -58,9 +58,9 @@ pub(crate) struct Device<'a> {
 }
 
 impl<'a> Device<'a> {
-    /// The GPU, if this is one and not a MIG instance.
-    pub(crate) fn whole(self) -> Answer<&'a Gpu> {
-        if self.instance.is_some() { Err(Refusal::NotSupported) } else { Ok(self.gpu) }
+    /// Returns the GPU, if this is one and not a MIG instance.
+    pub(crate) fn whole(self) -> NvmlResult<&'a Gpu> {
+        if self.instance.is_some() { Err(ErrorCode::NotSupported) } else { Ok(self.gpu) }
     }
 
     pub(crate) fn uuid(self) -> &'a str {
@@ -68,61 +68,61 @@ impl<'a> Device<'a> {
     }
 }
 
-/// A call that is about no device.
-pub(crate) fn ask(function: &str, body: impl FnOnce(&mut Library, &Script) -> Answer) -> nvmlReturn_t {
+/// Runs a call that is about no device.
+pub(crate) fn ask(function: &str, body: impl FnOnce(&mut Library, &Script) -> NvmlResult) -> nvmlReturn_t {
     guarded(|| {
-        let script = enter(function, &Whom::Nobody)?;
+        let script = enter(function, &Target::Nobody)?;
         body(&mut library(), &script)
     })
 }
 
-/// A call about one device.
+/// Runs a call about one device.
 pub(crate) fn ask_of(
     function: &str,
-    whom: &Whom,
-    body: impl FnOnce(&mut Library, Device<'_>) -> Answer,
+    target: &Target,
+    body: impl FnOnce(&mut Library, Device<'_>) -> NvmlResult,
 ) -> nvmlReturn_t {
     guarded(|| {
-        let script = enter(function, whom)?;
+        let script = enter(function, target)?;
         let mut library = library();
-        let uuid = library.uuid_of(&script, whom)?.ok_or(Refusal::InvalidArgument)?;
+        let uuid = library.uuid_of(&script, target)?.ok_or(ErrorCode::InvalidArgument)?;
         let device = Library::device(&script, &uuid)?;
         body(&mut library, device)
     })
 }
 
-/// Turns an answer into NVML's number. A panic must not pass into C.
-pub(crate) fn guarded(body: impl FnOnce() -> Answer) -> nvmlReturn_t {
+/// Converts a result into NVML's code. A panic must not unwind into C.
+pub(crate) fn guarded(body: impl FnOnce() -> NvmlResult) -> nvmlReturn_t {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => nvmlReturn_enum_NVML_SUCCESS,
-        Ok(Err(refusal)) => refusal.code(),
-        Err(_) => Refusal::Unknown.code(),
+        Ok(Err(error_code)) => error_code.code(),
+        Err(_) => ErrorCode::Unknown.code(),
     }
 }
 
-/// Lets a call in: the library was started, the script can be read, and no fault stands in the way. A call that hangs
-/// does so here, with nothing locked.
-pub(crate) fn enter(function: &str, whom: &Whom) -> Answer<Arc<Script>> {
+/// Checks that the library was started, that the script can be read, and that no fault applies. A call that hangs does
+/// so here, with nothing locked.
+pub(crate) fn enter(function: &str, target: &Target) -> NvmlResult<Arc<Script>> {
     loop {
         let Entry { script, reading, effect } = {
             let mut library = library();
             if library.starts == 0 {
-                return Err(Refusal::Uninitialized);
+                return Err(ErrorCode::Uninitialized);
             }
-            library.entry(function, whom)?
+            library.entry(function, target)?
         };
         match effect {
             None => return Ok(script),
-            Some(Effect::Error(refusal)) => return Err(refusal),
-            Some(Effect::Delay(delay)) => {
+            Some(FaultEffect::Error(error_code)) => return Err(error_code),
+            Some(FaultEffect::Delay(delay)) => {
                 thread::sleep(delay);
                 return Ok(script);
             }
-            Some(Effect::Hang(Hang::Forever)) => loop {
+            Some(FaultEffect::Hang(Hang::Forever)) => loop {
                 thread::park();
             },
-            // The new script decides anew, and may let it hang again.
-            Some(Effect::Hang(Hang::UntilChange)) => {
+            // The new script decides again, and may keep the call hanging.
+            Some(FaultEffect::Hang(Hang::UntilChange)) => {
                 while library().reading()?.1 == reading {
                     thread::sleep(LOOK);
                 }
@@ -131,14 +131,14 @@ pub(crate) fn enter(function: &str, whom: &Whom) -> Answer<Arc<Script>> {
     }
 }
 
-/// What a call finds at the door.
+/// The state that a call finds when it enters.
 struct Entry {
     script: Arc<Script>,
     reading: u64,
-    effect: Option<Effect>,
+    effect: Option<FaultEffect>,
 }
 
-/// Starts the library, once more if it is started already.
+/// Starts the library, or adds a start if it is started already.
 pub(crate) fn start(function: &str) -> nvmlReturn_t {
     guarded(|| {
         {
@@ -148,7 +148,7 @@ pub(crate) fn start(function: &str) -> nvmlReturn_t {
             }
             library.starts += 1;
         }
-        enter(function, &Whom::Nobody).map(drop).inspect_err(|_| library().stop())
+        enter(function, &Target::Nobody).map(drop).inspect_err(|_| library().stop())
     })
 }
 
@@ -158,19 +158,19 @@ impl Library {
         self.starts = self.starts.saturating_sub(1);
     }
 
-    /// The script as it is now.
-    pub(crate) fn script(&mut self) -> Answer<Arc<Script>> {
+    /// Returns the current script.
+    pub(crate) fn script(&mut self) -> NvmlResult<Arc<Script>> {
         self.reading().map(|(script, _)| script)
     }
 
-    fn reading(&mut self) -> Answer<(Arc<Script>, u64)> {
-        self.source.as_mut().ok_or(Refusal::Uninitialized)?.current()
+    fn reading(&mut self) -> NvmlResult<(Arc<Script>, u64)> {
+        self.source.as_mut().ok_or(ErrorCode::Uninitialized)?.current()
     }
 
-    /// The script, and what goes wrong with this call by it.
-    fn entry(&mut self, function: &str, whom: &Whom) -> Answer<Entry> {
+    /// Returns the script, and the fault that applies to this call.
+    fn entry(&mut self, function: &str, target: &Target) -> NvmlResult<Entry> {
         let (script, reading) = self.reading()?;
-        let uuid = self.uuid_of(&script, whom).ok().flatten();
+        let uuid = self.uuid_of(&script, target).ok().flatten();
         let struck = script.faults.iter().enumerate().find(|(number, fault)| {
             let aimed = fault.gpu.as_deref().is_none_or(|gpu| {
                 uuid.as_deref().and_then(|uuid| script.find(uuid)).is_some_and(|(found, instance)| {
@@ -186,36 +186,36 @@ impl Library {
         Ok(Entry { script, reading, effect })
     }
 
-    /// The UUID that a call means.
-    fn uuid_of(&self, script: &Script, whom: &Whom) -> Answer<Option<Arc<str>>> {
-        let found = match whom {
-            Whom::Nobody => return Ok(None),
-            Whom::Handle(handle) => {
-                return self.handles.get(handle.number()?).cloned().map(Some).ok_or(Refusal::InvalidArgument);
+    /// Returns the UUID that a call means.
+    fn uuid_of(&self, script: &Script, target: &Target) -> NvmlResult<Option<Arc<str>>> {
+        let found = match target {
+            Target::Nobody => return Ok(None),
+            Target::Handle(handle) => {
+                return self.handles.get(handle.number()?).cloned().map(Some).ok_or(ErrorCode::InvalidArgument);
             }
-            Whom::Index(index) => script.at(*index).ok_or(Refusal::InvalidArgument)?.uuid.as_str(),
-            Whom::Uuid(uuid) => script.find(uuid).map(|_| uuid.as_str()).ok_or(Refusal::NotFound)?,
-            Whom::Bus(bus) => {
+            Target::Index(index) => script.at(*index).ok_or(ErrorCode::InvalidArgument)?.uuid.as_str(),
+            Target::Uuid(uuid) => script.find(uuid).map(|_| uuid.as_str()).ok_or(ErrorCode::NotFound)?,
+            Target::Bus(bus) => {
                 let at = script.gpus.iter().find(|gpu| same_bus(gpu.pci_bus_id(), bus));
-                at.ok_or(Refusal::NotFound)?.uuid.as_str()
+                at.ok_or(ErrorCode::NotFound)?.uuid.as_str()
             }
         };
         Ok(Some(Arc::from(found)))
     }
 
-    /// The device with this UUID. One that is no longer in the script is as lost as one that the script calls so.
-    pub(crate) fn device<'a>(script: &'a Script, uuid: &str) -> Answer<Device<'a>> {
-        let (gpu, instance) = script.find(uuid).filter(|(gpu, _)| !gpu.lost).ok_or(Refusal::GpuIsLost)?;
+    /// Returns the device with this UUID. A device that is no longer in the script counts as lost.
+    pub(crate) fn device<'a>(script: &'a Script, uuid: &str) -> NvmlResult<Device<'a>> {
+        let (gpu, instance) = script.find(uuid).filter(|(gpu, _)| !gpu.lost).ok_or(ErrorCode::GpuIsLost)?;
         Ok(Device { script, gpu, instance })
     }
 
-    /// The device behind a second handle of a call.
-    pub(crate) fn other<'a>(&self, script: &'a Script, handle: DeviceIn) -> Answer<Device<'a>> {
-        let uuid = self.uuid_of(script, &Whom::Handle(handle))?.ok_or(Refusal::InvalidArgument)?;
+    /// Returns the device behind a second handle of a call.
+    pub(crate) fn other<'a>(&self, script: &'a Script, handle: DeviceIn) -> NvmlResult<Device<'a>> {
+        let uuid = self.uuid_of(script, &Target::Handle(handle))?.ok_or(ErrorCode::InvalidArgument)?;
         Self::device(script, &uuid)
     }
 
-    /// The handle of a UUID: the same one whenever it is asked for.
+    /// Returns the handle of a UUID: the same one at each call.
     pub(crate) fn handle(&mut self, uuid: &str) -> nvmlDevice_t {
         let number = self.handles.iter().position(|known| &**known == uuid).unwrap_or_else(|| {
             self.handles.push(Arc::from(uuid));
@@ -224,13 +224,13 @@ impl Library {
         device_handle(number)
     }
 
-    /// Who uses how much of a device now.
+    /// Returns the current memory use of a device, by process.
     pub(crate) fn usage(&mut self, device: Device<'_>) -> Usage {
         let claims = self.source.as_ref().map(|source| source.claims(device.script));
         self.observe(device, claims.as_deref())
     }
 
-    /// The same without claims, which are all of processes that compute: looking at them takes time.
+    /// Returns the same without claims, which belong to computing processes: reading them takes time.
     pub(crate) fn usage_by_script(&mut self, device: Device<'_>) -> Usage {
         self.observe(device, None)
     }
@@ -244,7 +244,7 @@ impl Library {
     }
 }
 
-/// Bus ids come with four or eight digits of domain, in small letters or large ones.
+/// Compares bus ids, which have four or eight digits of domain, in small letters or large ones.
 fn same_bus(one: &str, other: &str) -> bool {
     let plain = |text: &str| text.trim_start_matches('0').to_ascii_lowercase();
     plain(one) == plain(other)

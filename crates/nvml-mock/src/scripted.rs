@@ -1,4 +1,4 @@
-//! A copy of the library with its script beside it, for tests.
+//! A copy of the mock library with its script beside it, for tests.
 
 use std::env;
 use std::fs;
@@ -11,16 +11,16 @@ use crate::script::{Script, ScriptError};
 
 const LIBRARY: &str = "libberth_nvml_mock.so";
 
-/// A driver of its own in a directory: a copy of the library, its script and its claims. Each copy that is loaded into
-/// a process is a library by itself, so tests in one process do not meet, and no variable has to be set.
+/// A mock driver in a directory of its own: a copy of the library, its script and its claims. The dynamic loader treats
+/// each copy as a separate library, so tests in one process do not share state, and no variable has to be set.
 #[derive(Clone, Debug)]
 pub struct ScriptedDriver {
     directory: PathBuf,
 }
 
 impl ScriptedDriver {
-    /// Copies the library into a directory that exists, and makes a place for claims. A script must follow before the
-    /// library can be started; without one there is no driver.
+    /// Copies the library into an existing directory and makes the directory for claims. A script must follow before
+    /// the library can be started; without one, the library reports that no driver is loaded.
     pub fn in_directory(directory: impl Into<PathBuf>) -> io::Result<Self> {
         let driver = Self { directory: directory.into() };
         fs::copy(built_library()?, driver.library())?;
@@ -28,25 +28,25 @@ impl ScriptedDriver {
         Ok(driver)
     }
 
-    /// What to load.
+    /// Returns the path of the library to load.
     #[must_use]
     pub fn library(&self) -> PathBuf {
         self.directory.join(LIBRARY)
     }
 
-    /// The script's file.
+    /// Returns the path of the script.
     #[must_use]
     pub fn script(&self) -> PathBuf {
         self.library().with_extension("toml")
     }
 
-    /// Where claims go.
+    /// Returns the directory of the claims.
     #[must_use]
     pub fn claims(&self) -> PathBuf {
         self.directory.join("claims")
     }
 
-    /// Puts another script in place, in one step, after a look at whether it is one.
+    /// Checks a script and puts it in place in one step.
     pub fn rewrite(&self, text: &str) -> Result<(), ScriptError> {
         let path = self.script();
         Script::parse(&path, text)?;
@@ -54,12 +54,12 @@ impl ScriptedDriver {
         replace(&path, text).map_err(failed)
     }
 
-    /// Says that a process uses so much of a GPU, or of a MIG instance, for as long as it lives.
+    /// Claims memory of a GPU or MIG instance for a process, as long as the process lives.
     pub fn claim(&self, pid: u32, uuid: &str, bytes: Bytes) -> io::Result<()> {
         replace(&self.claims().join(format!("{pid}.{uuid}")), &bytes.get().to_string())
     }
 
-    /// Takes that back.
+    /// Removes such a claim.
     pub fn unclaim(&self, pid: u32, uuid: &str) -> io::Result<()> {
         fs::remove_file(self.claims().join(format!("{pid}.{uuid}")))
     }
@@ -71,8 +71,8 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&new, path)
 }
 
-/// The library that Cargo built beside the running test or program.
-pub fn built_library() -> io::Result<PathBuf> {
+/// Returns the library that Cargo built beside the running test or program.
+fn built_library() -> io::Result<PathBuf> {
     let program = env::current_exe()?;
     let beside = program.ancestors().skip(1).take(2);
     let found = beside.flat_map(|directory| [directory.join(LIBRARY), directory.join("deps").join(LIBRARY)]);

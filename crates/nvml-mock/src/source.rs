@@ -1,4 +1,4 @@
-//! Where the script is, and whether it changed.
+//! Finding the script, and reading it again when it changed.
 
 use std::env;
 use std::fs::{self, Metadata};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::refusal::{Answer, Refusal};
+use crate::error_code::{ErrorCode, NvmlResult};
 use crate::script::{Script, ScriptError};
 
 /// The variable that names the script.
@@ -15,7 +15,7 @@ pub const SCRIPT_VARIABLE: &str = "BERTH_NVML_SCRIPT";
 /// The variable that names the directory of claims.
 pub const CLAIMS_VARIABLE: &str = "BERTH_NVML_CLAIMS";
 
-/// A file that was younger than this when it was read may change again without a new time on it.
+/// A file that was younger than this when it was read may change again without a new modification time.
 const YOUNG: Duration = Duration::from_millis(100);
 
 /// The script's file and what was last read from it.
@@ -34,7 +34,7 @@ struct Reading {
     script: Option<Arc<Script>>,
 }
 
-/// What tells one state of a file from another without reading it.
+/// Tells one state of a file from another without reading it.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp {
     file: (u64, u64),
@@ -44,26 +44,26 @@ struct Stamp {
 }
 
 impl Source {
-    /// Looks for a script: the variable, else a file beside this library with its name and `.toml` or `.json`.
-    pub(crate) fn find() -> Answer<Self> {
+    /// Finds the script: the variable's value, else a file beside this library with its name and `.toml` or `.json`.
+    pub(crate) fn find() -> NvmlResult<Self> {
         let path = env::var_os(SCRIPT_VARIABLE).map(PathBuf::from).or_else(beside_the_library);
-        let path = path.filter(|path| path.exists()).ok_or(Refusal::DriverNotLoaded)?;
+        let path = path.filter(|path| path.exists()).ok_or(ErrorCode::DriverNotLoaded)?;
         Ok(Self { path, read: None, readings: 0 })
     }
 
-    /// The script as it is now, and which reading of it this is. One that cannot be read is told on standard error,
-    /// and then nothing works: a test should not go on with what it did not mean.
-    pub(crate) fn current(&mut self) -> Answer<(Arc<Script>, u64)> {
-        let stamp = fs::metadata(&self.path).map(|found| Stamp::of(&found)).map_err(|_| Refusal::Unknown)?;
+    /// Returns the current script and the number of this reading. A script that cannot be read is reported on standard
+    /// error, and then each call fails: a test should not continue with a script that it did not mean.
+    pub(crate) fn current(&mut self) -> NvmlResult<(Arc<Script>, u64)> {
+        let stamp = fs::metadata(&self.path).map(|found| Stamp::of(&found)).map_err(|_| ErrorCode::Unknown)?;
         let known = self.read.as_ref().is_some_and(|read| read.stamp == stamp && !read.was_young);
         if !known {
             self.take(stamp);
         }
         let script = self.read.as_ref().and_then(|read| read.script.clone());
-        script.map(|script| (script, self.readings)).ok_or(Refusal::Unknown)
+        script.map(|script| (script, self.readings)).ok_or(ErrorCode::Unknown)
     }
 
-    /// Where programs drop their claims.
+    /// Returns the directory where programs put their claims.
     pub(crate) fn claims(&self, script: &Script) -> PathBuf {
         let beside = |name: &Path| self.path.parent().map_or_else(|| name.to_owned(), |parent| parent.join(name));
         env::var_os(CLAIMS_VARIABLE)
@@ -100,7 +100,7 @@ impl Stamp {
     fn is_young(&self) -> bool {
         let seconds = u64::try_from(self.modified.0).unwrap_or_default();
         let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        // Whole seconds are enough: a little longer young only costs a few more looks.
+        // Whole seconds are enough: treating a file as young for longer costs a few more reads.
         SystemTime::now().duration_since(modified).map_or(true, |age| age < YOUNG + Duration::from_secs(1))
     }
 }
@@ -114,7 +114,7 @@ fn beside_the_library() -> Option<PathBuf> {
     ["toml", "json"].into_iter().map(|extension| library.with_extension(extension)).find(|path| path.exists())
 }
 
-/// The file that this code was loaded from: the mapping that has one of its functions in it.
+/// Returns the file that this code was loaded from: the mapping that contains one of its functions.
 fn own_file() -> Option<PathBuf> {
     let address = own_file as *const () as usize;
     let maps = fs::read_to_string("/proc/self/maps").ok()?;

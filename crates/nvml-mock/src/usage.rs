@@ -1,4 +1,4 @@
-//! Who uses how much of a GPU: what the script says, and what living programs claim.
+//! Memory use by process: what the script says, and what living programs claim.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,44 +15,44 @@ pub(crate) struct Listed {
     pub(crate) pid: u32,
     pub(crate) used: Option<Bytes>,
     pub(crate) kind: ProcessKind,
-    /// GPU instance and compute instance, on a GPU with MIG.
+    /// The GPU instance and compute instance, on a GPU with MIG.
     pub(crate) instance: Option<(u32, u32)>,
 }
 
-/// What is in use on one GPU or one MIG instance.
+/// The memory in use on one GPU or one MIG instance.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) used: Bytes,
     pub(crate) listed: Vec<Listed>,
 }
 
-/// When each process that died was first found dead.
+/// When each dead process was first found dead.
 #[derive(Debug, Default)]
 pub(crate) struct Deaths(HashMap<u32, Instant>);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pulse {
+enum ProcessState {
     Alive,
-    /// Dead, and its memory is not back yet.
+    /// The process is dead, and its memory is not free yet.
     Lingering,
     Gone,
 }
 
 impl Deaths {
-    fn pulse(&mut self, pid: u32, delay: Duration) -> Pulse {
+    fn state_of(&mut self, pid: u32, delay: Duration) -> ProcessState {
         if is_alive(pid) {
             self.0.remove(&pid);
-            return Pulse::Alive;
+            return ProcessState::Alive;
         }
         let died = *self.0.entry(pid).or_insert_with(Instant::now);
-        if died.elapsed() < delay { Pulse::Lingering } else { Pulse::Gone }
+        if died.elapsed() < delay { ProcessState::Lingering } else { ProcessState::Gone }
     }
 }
 
-/// Whether a process runs. A zombie does not: the driver took its memory back when it ended.
+/// Returns whether a process runs. A zombie does not: the driver took its memory back when it ended.
 fn is_alive(pid: u32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    // The name is in brackets and may have brackets in it; the state follows the last one.
+    // The name is in brackets and may contain brackets; the state follows the last one.
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     !matches!(state, None | Some('Z' | 'X'))
 }
@@ -65,7 +65,7 @@ pub(crate) struct Observer<'a> {
 }
 
 impl Observer<'_> {
-    /// A whole GPU, MIG instances and all.
+    /// Returns the use of a whole GPU, including its MIG instances.
     pub(crate) fn gpu(&mut self, gpu: &Gpu) -> Usage {
         let mut usage = self.pool(&gpu.uuid, gpu.memory_used, &gpu.processes, gpu.used_follows_processes, None);
         for instance in gpu.instances() {
@@ -77,7 +77,7 @@ impl Observer<'_> {
         usage
     }
 
-    /// One MIG instance of a GPU.
+    /// Returns the use of one MIG instance of a GPU.
     pub(crate) fn instance(&mut self, gpu: &Gpu, instance: &Instance) -> Usage {
         let mut usage = self.whole_instance(instance);
         usage.hide(gpu.attribution);
@@ -114,12 +114,12 @@ impl Observer<'_> {
 
     /// Counts a process while it lives, and after that for as long as the script's delay lasts.
     fn count(&mut self, usage: &mut Usage, process: &Process, instance: Option<(u32, u32)>) {
-        let pulse = self.deaths.pulse(process.pid, Duration::from_millis(self.script.release_delay_ms));
-        if pulse == Pulse::Gone {
+        let state = self.deaths.state_of(process.pid, Duration::from_millis(self.script.release_delay_ms));
+        if state == ProcessState::Gone {
             return;
         }
         usage.used = usage.used.saturating_add(process.used.unwrap_or_default());
-        if pulse == Pulse::Alive || self.script.release_listed {
+        if state == ProcessState::Alive || self.script.release_listed {
             usage.list(process, instance);
         }
     }
@@ -131,7 +131,7 @@ impl Usage {
         self.listed.push(Listed { pid, used, kind, instance });
     }
 
-    /// Keeps back what the driver would not tell.
+    /// Removes what the driver would not attribute.
     fn hide(&mut self, attribution: Attribution) {
         match attribution {
             Attribution::Full => {}
@@ -141,7 +141,7 @@ impl Usage {
     }
 }
 
-/// The claims on one device, by pid: files `<pid>.<uuid>` with a size in them. A file without a size in it (yet) is a
+/// Reads the claims on one device, by pid: files `<pid>.<uuid>` with a size in them. A file without a size (yet) is a
 /// process that uses nothing.
 fn read_claims(directory: &Path, uuid: &str) -> Vec<Process> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };

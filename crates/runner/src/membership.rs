@@ -1,8 +1,8 @@
-//! How an agent becomes part of a fleet and stays in it: it exchanges a join token for a token of its own, keeps that in
-//! its data directory, and rotates it before it expires.
+//! Membership in a fleet: an agent exchanges a join token for a token of its own, keeps it in its data directory, and
+//! rotates it before it expires.
 //!
-//! Whatever the server hands out is on the disk before it is used. A crash in between costs nothing: the server accepts
-//! the old secret until the new one was used, and answers a join that is asked for again with the same key.
+//! Each token is on disk before it is used. A crash in between loses nothing: the server accepts the old secret until
+//! the new one was used, and answers a repeated join with the same key again.
 
 use std::fs;
 use std::io;
@@ -15,27 +15,28 @@ use berth_wire::{JoinKey, JoinRequest, NewToken, Time};
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
+use crate::clock::now;
 use crate::record::{self, RecordError};
 
 /// The name of the file below the agent's data directory.
 pub const FILE: &str = "membership.json";
-/// How long to wait before a rotation that failed is tried again.
-const TRY_AGAIN: Duration = Duration::from_secs(60);
-/// The longest sleep at a time: a clock that was set is noticed then.
+/// How long to wait before a failed rotation is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(60);
+/// The longest sleep at a time, so that a change of the clock is noticed.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60 * 60);
 
-/// Why an agent is not part of the fleet.
+/// Why an agent is not a member of the fleet.
 #[derive(Debug, thiserror::Error)]
 pub enum MembershipError {
     /// The file cannot be read or written.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// The file is of no use.
+    /// The file has invalid content.
     #[error("{}: {why}: remove it and join again", path.display())]
     Damaged {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// What is wrong with it.
         why: String,
     },
     /// The agent joined as another runner.
@@ -45,27 +46,27 @@ pub enum MembershipError {
         path.display()
     )]
     OtherRunner {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Who joined.
+        /// The runner that joined.
         joined: RunnerId,
-        /// Who the agent is now.
+        /// The runner that the agent is configured as.
         configured: RunnerId,
     },
-    /// The server does not let it join.
+    /// The server refused the join.
     #[error("the server does not let runner {runner} join: {source}")]
     Refused {
-        /// Who asks.
+        /// The runner that asked to join.
         runner: RunnerId,
-        /// Why not.
+        /// The server's answer.
         source: ClientError,
     },
-    /// No randomness.
+    /// The operating system has no random bytes.
     #[error("the operating system gives no random bytes: {0}")]
     Random(getrandom::Error),
 }
 
-/// What the file says.
+/// The content of the file.
 #[derive(Clone, Serialize, Deserialize)]
 struct Stored {
     runner_id: RunnerId,
@@ -88,14 +89,14 @@ impl From<NewToken> for StoredToken {
 }
 
 impl StoredToken {
-    /// When it is time for another secret: after half of its life.
+    /// Returns when the token is rotated: after half of its lifetime.
     fn renew_at(&self) -> Option<Timestamp> {
         let (created, expires) = (self.created.0.millis(), self.expires?.0.millis());
         Some(Timestamp::from_millis(created + expires.saturating_sub(created) / 2))
     }
 }
 
-/// An agent's place in the fleet.
+/// The membership of an agent in a fleet.
 pub struct Membership {
     path: PathBuf,
     stored: Stored,
@@ -108,7 +109,7 @@ impl std::fmt::Debug for Membership {
 }
 
 impl Membership {
-    /// Reads the membership of a data directory: none, if the agent that has it never joined.
+    /// Reads the membership of a data directory. Returns `None` if its agent never joined.
     pub fn load(data_dir: &Path, runner: &RunnerId) -> Result<Option<Self>, MembershipError> {
         let path = data_dir.join(FILE);
         let damaged = |why: String| MembershipError::Damaged { path: path.clone(), why };
@@ -125,7 +126,7 @@ impl Membership {
         Ok(Some(Self { path, stored }))
     }
 
-    /// Exchanges a join token, with which `client` asks, for a token of this runner's own.
+    /// Exchanges the join token of `client` for a token of this runner's own.
     pub async fn join(data_dir: &Path, runner: &RunnerId, client: &Client) -> Result<Self, MembershipError> {
         record::make_data_directory(data_dir)?;
         let mut membership = match Self::load(data_dir, runner)? {
@@ -135,7 +136,7 @@ impl Membership {
                 Self { path: data_dir.join(FILE), stored }
             }
         };
-        // The key is on the disk before it is shown: an agent that dies before it has the answer asks again with it.
+        // The key is on disk before it is sent: an agent that dies before the answer arrives asks again with it.
         record::write(&membership.path, &membership.stored)?;
         let request = JoinRequest { runner_id: runner.clone(), key: membership.stored.join_key.clone() };
         let joined = client.join(&request).await;
@@ -144,7 +145,7 @@ impl Membership {
         Ok(membership)
     }
 
-    /// The agent's own token, if the join came to its end.
+    /// Returns the agent's own token, if the join was completed.
     #[must_use]
     pub fn token(&self) -> Option<SecretString> {
         self.stored.token.as_ref().map(|token| SecretString::from(token.secret.clone()))
@@ -155,8 +156,8 @@ impl Membership {
         record::write(&self.path, &self.stored)
     }
 
-    /// Rotates the token whenever half of its life is over. Returns never, or at once if the token does not expire.
-    pub async fn keep_fresh(mut self, client: Client) {
+    /// Rotates the token after half of its lifetime, again and again. Returns only if the token does not expire.
+    pub async fn rotate_before_expiry(mut self, client: Client) {
         while let Some(at) = self.stored.token.as_ref().and_then(StoredToken::renew_at) {
             let wait = Duration::from_millis(at.since(now()).millis());
             if !wait.is_zero() {
@@ -167,7 +168,7 @@ impl Membership {
                 Ok(()) => tracing::info!("the agent's token was rotated"),
                 Err(why) => {
                     tracing::warn!(why, "the agent's token could not be rotated; it is tried again in a minute");
-                    tokio::time::sleep(TRY_AGAIN).await;
+                    tokio::time::sleep(RETRY_AFTER).await;
                 }
             }
         }
@@ -186,9 +187,4 @@ fn random_key() -> Result<JoinKey, MembershipError> {
     getrandom::fill(&mut bytes).map_err(MembershipError::Random)?;
     let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     JoinKey::try_from(text).map_err(|_| MembershipError::Random(getrandom::Error::UNEXPECTED))
-}
-
-fn now() -> Timestamp {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -62,7 +62,7 @@ impl Default for ServerConfig {
     }
 }
 
-/// Encryption. Both files or none.
+/// Encryption. Certificate and key, or neither.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TlsConfig {
@@ -70,6 +70,23 @@ pub struct TlsConfig {
     pub cert: Option<PathBuf>,
     /// PEM file with the private key.
     pub key: Option<PathBuf>,
+    /// PEM file with the authority of runners' client certificates. With it, a runner's token counts only together with
+    /// a certificate that names the runner.
+    pub client_ca: Option<PathBuf>,
+    /// Whether runners must have such a certificate; required unless said otherwise.
+    pub runner_certificates: Option<RunnerCertificates>,
+}
+
+/// Whether runners must have a client certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunnerCertificates {
+    /// A runner without one is refused.
+    #[default]
+    Required,
+    /// A runner without one is let pass, and one with the certificate of another runner is refused: for the time in which
+    /// agents are given theirs.
+    Optional,
 }
 
 /// How tokens are made.
@@ -498,6 +515,12 @@ impl Config {
         };
         if self.tls.cert.is_some() != self.tls.key.is_some() {
             return refuse("tls", "give both cert and key, or neither");
+        }
+        if self.tls.client_ca.is_some() && self.tls.cert.is_none() {
+            return refuse("tls.client_ca", "needs TLS: give cert and key, too");
+        }
+        if self.tls.runner_certificates.is_some() && self.tls.client_ca.is_none() {
+            return refuse("tls.runner_certificates", "needs client_ca: the authority of these certificates");
         }
         if self.scheduler.lost_after <= self.scheduler.suspect_after {
             return refuse("scheduler.lost_after", "must be longer than suspect_after");

@@ -3,24 +3,20 @@
 //! Each of them is read anew by itself. One that is wrong keeps what it was, and the log says why; it does not keep the
 //! others from changing. Nothing of it ends the server.
 
-use std::path::PathBuf;
-
 use crate::config::{Config, ConfigError, TlsConfig};
 use crate::http::App;
-use crate::tls::Tls;
 use crate::trust::audit::own_entry;
 
 /// What a reload changes.
 #[derive(Clone, Debug)]
 pub struct Reloader {
     app: App,
-    tls: Option<Tls>,
     config: Config,
 }
 
 impl Reloader {
-    pub(crate) fn new(app: App, tls: Option<Tls>, config: Config) -> Self {
-        Self { app, tls, config }
+    pub(crate) fn new(app: App, config: Config) -> Self {
+        Self { app, config }
     }
 
     /// Reads everything again that may change. `read` is the configuration as it is now.
@@ -36,9 +32,10 @@ impl Reloader {
             }
             Err(error) => keep("configuration", error.to_string()),
         }
-        if let (Some(tls), Some((cert, key))) = (&self.tls, files(&self.config.tls)) {
-            match tls.reload(&cert, &key) {
-                Ok(()) => tracing::info!(cert = %cert.display(), "the certificate is reloaded"),
+        if let Some(tls) = &self.app.tls {
+            let TlsConfig { cert, client_ca, .. } = &self.config.tls;
+            match tls.reload(&self.config.tls) {
+                Ok(()) => tracing::info!(?cert, ?client_ca, "the certificate is reloaded"),
                 Err(error) => keep("certificate", error.to_string()),
             }
         }
@@ -84,8 +81,4 @@ impl Reloader {
         self.config = Config { limits: config.limits, audit: config.audit, tls, log, ..self.config.clone() };
         tracing::info!(filter = self.app.log_level.get(), "the limits and the log filter are reloaded");
     }
-}
-
-fn files(tls: &TlsConfig) -> Option<(PathBuf, PathBuf)> {
-    Some((tls.cert.clone()?, tls.key.clone()?))
 }

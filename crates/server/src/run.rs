@@ -122,10 +122,7 @@ impl Server {
         refuse_unfinished_restore(data_dir)?;
         let key = ClusterKey::open(data_dir)?;
         let tokens = Tokens::open(data_dir)?;
-        let tls = match (&config.tls.cert, &config.tls.key) {
-            (Some(cert), Some(key)) => Some(Tls::open(cert, key)?),
-            _ => None,
-        };
+        let tls = Tls::open(&config.tls)?;
         let is_open = config.server.anyone_on_this_machine_is_admin && tokens.is_empty();
         refuse_open_bind(config.server.listen, is_open, tls.is_none())?;
         let local_admin = match is_open {
@@ -159,13 +156,13 @@ impl Server {
             rates: Arc::new(Rates::new(config.limits.requests_per_second, config.limits.burst)),
             token_rules: config.tokens.clone(),
             limits: limits.clone(),
-            is_encrypted: tls.is_some(),
+            tls: tls.clone(),
             refused_reports: RefusedReports::default(),
             log_level,
             stopping: stopping.clone(),
         });
         tokio::spawn(sweep(app.clone()));
-        let reloader = Reloader::new(app.clone(), tls.clone(), config);
+        let reloader = Reloader::new(app.clone(), config);
         let serving = tokio::spawn(serve::serve(listener, tls, router::router(app), limits, stopping));
         let (writer, decision_log) = ((writer, writer_thread), (decision_log, decision_log_thread));
         Ok(Self { address, stop, serving, reloader, writer, decision_log, compaction, local_admin })

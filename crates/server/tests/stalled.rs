@@ -23,7 +23,7 @@ use berth_server::trust::rates::Rates;
 use berth_server::trust::tokens::Tokens;
 use berth_server::views::Views;
 use berth_server::writer::{self, WriterLoop};
-use berth_store::{AppendError, Journal, MemoryJournal, NoRoom, RecordRef};
+use berth_store::{AppendError, Journal, MemoryJournal, NoSpace, RecordRef};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -45,7 +45,7 @@ impl Journal for SlowJournal {
         self.inner.epoch()
     }
 
-    fn reserve(&mut self, bytes: usize, spare: bool) -> Result<(), NoRoom> {
+    fn reserve(&mut self, bytes: usize, spare: bool) -> Result<(), NoSpace> {
         self.inner.reserve(bytes, spare)
     }
 
@@ -81,7 +81,7 @@ fn app(data_dir: &std::path::Path, disk: Arc<Mutex<()>>) -> App {
         rates: Arc::new(Rates::new(config.limits.requests_per_second, config.limits.burst)),
         token_rules: config.tokens.clone(),
         limits,
-        is_encrypted: false,
+        tls: None,
         log_level: LogLevel::fixed(),
         stopping: watch::channel(false).1,
     })

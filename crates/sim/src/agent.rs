@@ -48,11 +48,11 @@ pub struct SimulatedAgent {
 impl SimulatedAgent {
     /// Makes an agent whose first report is this registration. Slots that the report lists are not taken over.
     #[must_use]
-    pub fn new(registration: RunnerReport) -> Self {
-        let RunnerReport { gpus, .. } = registration.clone();
+    pub fn new(mut registration: RunnerReport) -> Self {
+        registration.slots.clear();
         Self {
-            facts: RunnerReport { gpus: Vec::new(), slots: Vec::new(), ..registration },
-            gpus: gpus.into_iter().map(SimulatedGpu::from_report).collect(),
+            gpus: std::mem::take(&mut registration.gpus).into_iter().map(SimulatedGpu::from_report).collect(),
+            facts: registration,
             slots: BTreeMap::new(),
             starts: Pace::AtOnce,
             stops: Pace::AtOnce,

@@ -1,7 +1,7 @@
-//! Making the journal shorter, beside the writer.
+//! Shortening the journal, while the writer goes on.
 //!
-//! The order of steps makes every crash harmless: a snapshot gets its name when it is durable, was read back and can be
-//! used; only then may what it replaces go, and what is gone in part is never needed again.
+//! The order of steps makes each crash harmless: a snapshot gets its name once it is durable, was read back and is
+//! proven usable; only then is what it replaces removed, and what was removed in part is never needed again.
 
 use std::{io, path::Path, sync::Arc};
 
@@ -16,38 +16,38 @@ use crate::{
     snapshot::{self, SnapshotWriter},
 };
 
-/// A segment that is complete.
+/// A complete segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SealedSegment {
-    /// Its first revision.
+    /// The segment's first revision.
     pub first: Revision,
     /// The revision after its last record.
     pub last: Revision,
-    /// The space that it takes.
+    /// The disk space that it takes.
     pub bytes: u64,
 }
 
-/// How much history stays.
+/// How much history is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// The newest snapshot, the one before it, and all records since that one: damage to one snapshot costs nothing.
+    /// The newest snapshot, the one before it, and all records since that one: damage to one snapshot loses nothing.
     NewestTwo,
-    /// The newest snapshot and all records since. For when space is short.
+    /// The newest snapshot and all records since, for when space is short.
     Newest,
 }
 
-/// What was removed.
+/// The files that were removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// How many segments.
+    /// The number of segments.
     pub segments: usize,
-    /// How many snapshots.
+    /// The number of snapshots.
     pub snapshots: usize,
-    /// The space of the segments.
+    /// The disk space of the segments.
     pub bytes: u64,
 }
 
-/// Why the journal could not be made shorter. The journal itself is as good as before.
+/// Why the journal could not be shortened. The journal itself is not affected.
 #[derive(Debug, thiserror::Error)]
 pub enum CompactError {
     /// No durable record ends at this revision.
@@ -58,18 +58,18 @@ pub enum CompactError {
     Payload {
         /// The snapshot's revision.
         revision: Revision,
-        /// What the caller or the disk said.
+        /// The error of the caller or of the disk.
         source: io::Error,
     },
-    /// What was read back is not what the caller can use.
+    /// The caller refused what was read back.
     #[error("the snapshot of revision {revision} was written and cannot be used: {source}")]
     Unproven {
         /// The snapshot's revision.
         revision: Revision,
-        /// What the caller said.
+        /// The caller's reason.
         source: io::Error,
     },
-    /// Something could not be read or trusted.
+    /// A file could not be read or trusted.
     #[error(transparent)]
     Read(#[from] ReadError),
 }
@@ -80,7 +80,7 @@ impl From<FileError> for CompactError {
     }
 }
 
-/// Makes snapshots and removes what they replace. There is one for each journal; it may live in any thread.
+/// Makes snapshots and removes what they replace. Each journal has one; it may live in any thread.
 #[derive(Debug)]
 pub struct Compactor<D: Disk = RealDisk> {
     shared: Arc<Shared<D>>,
@@ -91,18 +91,18 @@ impl<D: Disk> Compactor<D> {
         Self { shared }
     }
 
-    /// The complete segments, oldest first.
+    /// Returns the complete segments, oldest first.
     #[must_use]
     pub fn sealed(&self) -> Vec<SealedSegment> {
         self.shared.table().sealed.clone()
     }
 
-    /// Writes the state after a revision, which must be the end of a durable record; the ends of complete segments are
-    /// the ones that free most. `prove` sees what was read back from the disk: a snapshot that it refuses does not count.
+    /// Writes the state after a revision, which must be the end of a durable record; the ends of complete segments free
+    /// the most space. `prove` gets what was read back from the disk: a snapshot that it refuses is removed again.
     ///
     /// # Errors
     ///
-    /// There is no such record, or the snapshot could not be written, read back and proven. Then it is not there.
+    /// There is no such record, or the snapshot could not be written, read back and proven. Then no snapshot was made.
     pub fn install(
         &mut self,
         revision: Revision,
@@ -116,7 +116,8 @@ impl<D: Disk> Compactor<D> {
         write_snapshot(disk, dir, revision, write, prove)
     }
 
-    /// Removes what the newest snapshots replace, after reading those that stay once more. Damaged ones do not count.
+    /// Removes what the newest snapshots replace, after reading the snapshots that stay once more. Damaged ones do not
+    /// count.
     ///
     /// # Errors
     ///
@@ -142,7 +143,7 @@ impl<D: Disk> Compactor<D> {
         Ok(removed)
     }
 
-    /// The snapshots to keep, newest first; none if there are not enough whole ones.
+    /// Returns the snapshots to keep, newest first, or none if there are not enough intact ones.
     fn whole(&self, snapshots: &[Revision], keep: Keep) -> Result<Vec<Revision>, ReadError> {
         let count = match keep {
             Keep::NewestTwo => 2,
@@ -170,7 +171,7 @@ impl<D: Disk> Compactor<D> {
         self.shared.disk.remove(&file).map_err(failed("remove", &file))
     }
 
-    /// Whether a durable record ends at a revision.
+    /// Returns whether a durable record ends at a revision.
     fn is_boundary(&self, revision: Revision) -> Result<bool, ReadError> {
         let table = self.shared.table().clone();
         if revision == Revision::default() || revision > table.revision {
@@ -208,7 +209,7 @@ pub(crate) fn write_snapshot<D: Disk>(
         .and_then(|()| Ok(snapshot::read_file(disk, &unfinished, revision)?))
         .and_then(|read| prove(&read.payload).map_err(|source| CompactError::Unproven { revision, source }));
     if let Err(error) = written {
-        // What is left is removed at the next start, or written over before.
+        // The rest is removed at the next start, or overwritten before.
         let _ = disk.remove(&unfinished);
         return Err(error);
     }

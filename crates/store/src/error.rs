@@ -1,4 +1,4 @@
-//! What can be wrong with a data directory, in words that say what to do.
+//! Errors of a data directory. Their messages say what to do.
 
 use std::{fmt, io, path::PathBuf};
 
@@ -12,46 +12,46 @@ pub enum OpenError {
     /// The directory is in use, or cannot be locked.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// What is there cannot be read or trusted.
+    /// The journal's files cannot be read or trusted.
     #[error(transparent)]
     Read(#[from] ReadError),
 }
 
-/// Why something in the journal could not be read.
+/// Why a part of the journal could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// What is there is not what was written.
+    /// The content is not what was written.
     #[error(transparent)]
     Damaged(#[from] Damage),
-    /// A newer berth wrote it.
+    /// A newer version of berth wrote the file.
     #[error(
         "{} has format {found}, and this berth reads formats up to {known}: upgrade berth to the version that wrote \
          it, or restore a backup that was made before the upgrade",
         file.display()
     )]
     NewerFormat {
-        /// The file.
+        /// The file that has the newer format.
         file: PathBuf,
-        /// Its format.
+        /// The format of the file.
         found: u32,
         /// The newest format that this code reads.
         known: u32,
     },
-    /// A berth wrote it whose records this one cannot read any more.
+    /// A version of berth wrote the file whose records this one cannot read any more.
     #[error(
         "{} has format {found}, and this berth reads formats from {oldest} on: start it with the version that wrote it, \
          or begin with an empty data directory (agents then stop nothing by themselves)",
         file.display()
     )]
     OlderFormat {
-        /// The file.
+        /// The file that has the older format.
         file: PathBuf,
-        /// Its format.
+        /// The format of the file.
         found: u32,
         /// The oldest format that this code reads.
         oldest: u32,
     },
-    /// The operating system refused.
+    /// The operating system refused an operation.
     #[error(transparent)]
     Io(#[from] FileError),
 }
@@ -60,17 +60,17 @@ pub enum ReadError {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}: {source}", file.display())]
 pub struct FileError {
-    /// What was tried, as a verb.
+    /// The operation, as a verb.
     pub action: &'static str,
-    /// On which file.
+    /// The file that it was tried on.
     pub file: PathBuf,
-    /// What the operating system said.
+    /// The error of the operating system.
     pub source: io::Error,
 }
 
-/// A place in the journal that is not what was written there.
+/// A place in the journal whose content is not what was written.
 ///
-/// The server must not start on it: an acknowledged claim may be missing, and its memory would be given away twice.
+/// The server must not start on it: an acknowledged claim may be missing, and its memory would be promised twice.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the journal is damaged: {} at byte {offset}: {flaw}. Records that were acknowledged may be lost, so it is not \
@@ -78,29 +78,29 @@ pub struct FileError {
     file.display()
 )]
 pub struct Damage {
-    /// The file.
+    /// The damaged file.
     pub file: PathBuf,
-    /// Where in it.
+    /// The offset of the damage.
     pub offset: u64,
-    /// What is wrong there.
+    /// The kind of damage.
     pub flaw: Flaw,
 }
 
-/// What is wrong at a damaged place.
+/// The kinds of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// The file's header is not one of ours, or its checksum is wrong.
+    /// The file's header is not one of berth's, or its checksum is wrong.
     Header,
     /// The header names another first revision than the file's name.
     Name {
-        /// What the header says.
+        /// The revision that the header names.
         header: Revision,
     },
-    /// A record that must be whole is not, and a later one follows or the segment is complete.
+    /// A record that must be complete is not, and a later one follows or the segment is complete.
     BeforeOthers,
-    /// The first records of a segment are not whole, though they were before it got its name.
+    /// The first records of a segment are not complete, though they were before it got its name.
     First,
-    /// The last records are all there, but their content is wrong; a crash leaves gaps, not other bytes.
+    /// The last records are complete, but their content is wrong; a crash leaves gaps, not other bytes.
     Content,
     /// Revisions are missing between two records or files.
     Gap {
@@ -113,7 +113,7 @@ pub enum Flaw {
     Behind {
         /// The last revision in the segments.
         end: Revision,
-        /// The snapshot's.
+        /// The snapshot's revision.
         snapshot: Revision,
     },
     /// A snapshot's revision lies inside a record.
@@ -142,7 +142,7 @@ impl fmt::Display for Flaw {
     }
 }
 
-/// Turns an I/O error into one that names the file.
+/// Wraps an I/O error into one that names the file.
 pub(crate) fn failed(action: &'static str, file: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> FileError {
     let file = file.into();
     move |source| FileError { action, file, source }

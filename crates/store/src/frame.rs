@@ -1,4 +1,4 @@
-//! A batch of records as bytes.
+//! Frames: a batch of records as bytes.
 //!
 //! ```text
 //!  0  4  magic                           40  ..  records: revision (8), length (4), payload
@@ -10,9 +10,9 @@
 //! 36  4  bytes of records
 //! ```
 //!
-//! The header has a checksum of its own, so that its length can be believed when the rest is torn. Both checksums
-//! begin with the frame's place: bytes that look like a frame but belong elsewhere are none. The first and the last
-//! byte of a frame are never zero, so that what is missing at either end shows.
+//! The header has a checksum of its own, so that its length can be trusted when the rest is torn. Both checksums
+//! include the frame's place: bytes of a frame that was copied elsewhere are not accepted. The first and the last byte
+//! of a frame are never zero, so that missing bytes at either end are noticed.
 
 use berth_domain::{Epoch, Revision};
 use crc32fast::Hasher;
@@ -22,7 +22,7 @@ use crate::{
     journal::RecordRef,
 };
 
-/// What comes before the records.
+/// The length of what precedes the records.
 pub(crate) const FRAME_HEADER: usize = 40;
 /// Frames begin at multiples of this.
 pub(crate) const ALIGN: usize = 8;
@@ -32,16 +32,16 @@ const RECORD_HEADER: usize = 12;
 const MAGIC: u32 = u32::from_le_bytes(*b"BTCH");
 const END: u32 = u32::from_le_bytes(*b"DONE");
 
-/// Where a frame is: part of what its checksums cover.
+/// The position of a frame: part of what its checksums cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The first revision of its segment.
     pub(crate) segment: Revision,
-    /// Its first byte in the segment.
+    /// The offset of its first byte in the segment.
     pub(crate) offset: usize,
 }
 
-/// What a frame says of itself.
+/// The decoded header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     pub(crate) before: Revision,
@@ -51,25 +51,25 @@ pub(crate) struct FrameHeader {
     bytes: u32,
 }
 
-/// A whole frame.
+/// A complete frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame<'a> {
     pub(crate) header: FrameHeader,
     records: &'a [u8],
 }
 
-/// How long a frame with so many records and payload bytes is.
+/// Returns the length of a frame with this many records and payload bytes.
 pub(crate) const fn frame_len(records: usize, payload: usize) -> usize {
     let bytes = records.saturating_mul(RECORD_HEADER).saturating_add(payload);
     bytes.saturating_add(FRAME_HEADER + TRAILER + ALIGN - 1) / ALIGN * ALIGN
 }
 
-/// How long the frame of these records is.
+/// Returns the length of the frame of these records.
 pub(crate) fn encoded_len(records: &[RecordRef<'_>]) -> usize {
     frame_len(records.len(), records.iter().map(|record| record.payload.len()).sum())
 }
 
-/// Writes the frame of a batch at the end of a buffer. `None` if it is too large to be described.
+/// Appends the frame of a batch to a buffer. Returns `None` if the batch is too large to be encoded.
 pub(crate) fn encode(
     buffer: &mut Vec<u8>,
     place: Place,
@@ -114,7 +114,7 @@ impl Place {
     }
 }
 
-/// Begins with the header's checksum, so that a body belongs to one header only.
+/// Computes the checksum of a body. It includes the header's checksum, so that a body belongs to one header.
 fn body_checksum(header_checksum: u32, body: &[u8]) -> u32 {
     let mut hasher = Hasher::new();
     hasher.update(&header_checksum.to_le_bytes());
@@ -123,7 +123,7 @@ fn body_checksum(header_checksum: u32, body: &[u8]) -> u32 {
 }
 
 impl FrameHeader {
-    /// The header at a place, if a good one is there.
+    /// Reads the header at a place, if there is a good one.
     pub(crate) fn read(segment: &[u8], place: Place) -> Option<Self> {
         let bytes = segment.get(place.offset..)?.get(..FRAME_HEADER)?;
         if u32_at(bytes, 0) != MAGIC || u32_at(bytes, 4) != place.checksum(&bytes[8..]) {
@@ -138,14 +138,14 @@ impl FrameHeader {
         })
     }
 
-    /// How long the whole frame is.
+    /// Returns the length of the whole frame.
     pub(crate) const fn len(&self) -> usize {
         frame_len(0, self.bytes as usize)
     }
 }
 
 impl<'a> Frame<'a> {
-    /// The frame at a place, if all of it is there and as it was written.
+    /// Reads the frame at a place, if it is complete and unchanged.
     pub(crate) fn read(segment: &'a [u8], place: Place) -> Option<Self> {
         let header = FrameHeader::read(segment, place)?;
         let bytes = segment.get(place.offset..)?.get(..header.len())?;
@@ -158,12 +158,12 @@ impl<'a> Frame<'a> {
         frame.is_consistent().then_some(frame)
     }
 
-    /// Its records, in order.
+    /// Returns the records, in order.
     pub(crate) const fn records(&self) -> FrameRecords<'a> {
         FrameRecords { rest: self.records }
     }
 
-    /// Whether the records are what the header says. With a good checksum they are, unless whoever wrote them erred.
+    /// Returns whether the records match the header. With a good checksum they do, unless the writer made a mistake.
     fn is_consistent(&self) -> bool {
         let mut records = self.records();
         let mut previous = self.header.before;
@@ -179,7 +179,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The records of a frame.
+/// Iterates over the records of a frame.
 #[derive(Clone, Debug)]
 pub(crate) struct FrameRecords<'a> {
     rest: &'a [u8],

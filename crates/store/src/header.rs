@@ -1,6 +1,6 @@
-//! The first bytes of a file.
+//! The header at the beginning of each file.
 //!
-//! Every later format keeps these 64 bytes as they are, so that any berth can say which format a file has.
+//! Later formats keep these 64 bytes as they are, so that each version of berth can tell which format a file has.
 //!
 //! ```text
 //!  0  8  magic                    24  8  epoch (segments), payload length (snapshots)
@@ -11,14 +11,14 @@
 
 use berth_domain::Revision;
 
-/// How long a header is.
+/// The length of a header in bytes.
 pub(crate) const HEADER: usize = 64;
 /// The format that this code writes, and the newest that it reads.
 pub const FORMAT: u32 = 4;
-/// The oldest format that it reads. What is in the records of older ones means something else by now.
+/// The oldest format that this code reads. Records of older formats have another meaning.
 pub(crate) const OLDEST: u32 = 4;
 
-/// What kind of file it is.
+/// The kinds of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Segment,
@@ -34,30 +34,30 @@ impl Kind {
     }
 }
 
-/// What a header says.
+/// The content of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// A segment's first revision; a snapshot's own.
+    /// A segment's first revision, or a snapshot's own.
     pub(crate) revision: Revision,
-    /// A segment's epoch as it began; the length of a snapshot's payload.
+    /// A segment's epoch as it began, or the length of a snapshot's payload.
     pub(crate) number: u64,
     /// The checksum of a snapshot's payload.
     pub(crate) checksum: u32,
 }
 
-/// Why a header was not taken.
+/// Why a header was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderError {
-    /// Not ours, or not as it was written.
+    /// The bytes are not a header of berth, or were changed.
     Damaged,
-    /// Written by a newer berth.
+    /// A newer version of berth wrote the file.
     Newer(u32),
-    /// Written by a berth that is too old.
+    /// A version of berth wrote the file whose records this one cannot read.
     Older(u32),
 }
 
 impl Header {
-    /// The bytes to write.
+    /// Encodes the header.
     pub(crate) fn encode(self, kind: Kind) -> [u8; HEADER] {
         self.encode_format(kind, FORMAT)
     }
@@ -90,12 +90,12 @@ impl Header {
     }
 }
 
-/// The number at a place. Bytes that are not there count as zero, and no checksum matches them.
+/// Returns the number at an offset. Missing bytes count as zero, and no checksum matches them.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |chunk| u32::from_le_bytes(*chunk))
 }
 
-/// The number at a place. Bytes that are not there count as zero, and no checksum matches them.
+/// Returns the number at an offset. Missing bytes count as zero, and no checksum matches them.
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |chunk| u64::from_le_bytes(*chunk))
 }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn s3_a_newer_format_is_told_from_damage() {
+    fn s3_a_newer_format_is_not_reported_as_damage() {
         let header = Header { revision: Revision::new(7), number: 0, checksum: 0 };
         let bytes = header.encode_format(Kind::Snapshot, FORMAT + 1);
         assert_eq!(Header::decode(Kind::Snapshot, &bytes), Err(HeaderError::Newer(FORMAT + 1)));

@@ -1,4 +1,4 @@
-//! What every journal does, whatever it keeps its records in.
+//! The interface of a journal, whatever it stores its records in.
 
 use std::io;
 
@@ -6,21 +6,21 @@ use berth_domain::{Epoch, Revision};
 
 /// All events of one step, as bytes.
 ///
-/// `last` is the revision after it. A record may carry several events, so revisions skip.
+/// A record may carry several events, so the revisions of consecutive records need not be consecutive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The revision after this record.
     pub last: Revision,
-    /// The events, in whatever form the caller chose.
+    /// The events, encoded by the caller.
     pub payload: Vec<u8>,
 }
 
-/// A record to append, borrowed.
+/// A borrowed record to append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordRef<'a> {
     /// The revision after this record.
     pub last: Revision,
-    /// The events, in whatever form the caller chose.
+    /// The events, encoded by the caller.
     pub payload: &'a [u8],
 }
 
@@ -32,21 +32,21 @@ impl<'a> From<&'a Record> for RecordRef<'a> {
 
 /// An append-only list of records with one writer.
 pub trait Journal: Send {
-    /// The revision after the last record.
+    /// Returns the revision after the last record.
     fn revision(&self) -> Revision;
 
-    /// The newest epoch that appended. Older ones are fenced off.
+    /// Returns the newest epoch that appended. Older ones are fenced off.
     fn epoch(&self) -> Epoch;
 
     /// Makes sure that the next append may carry this many payload bytes without failing for want of space.
     ///
-    /// Not a sum: each call speaks of the whole next append. `spare` is for what must get through when nothing else
-    /// does (proofs of release); it may use the last room, which others must leave.
+    /// Calls do not add up: each speaks of the whole next append. `spare` is for commands that must get through when
+    /// nothing else does (proofs of release); they may use the last space, which others must leave.
     ///
     /// # Errors
     ///
-    /// There is no such room now. Nothing changed; asking again later may succeed.
-    fn reserve(&mut self, bytes: usize, spare: bool) -> Result<(), NoRoom>;
+    /// There is not enough space now. Nothing changed; asking again later may succeed.
+    fn reserve(&mut self, bytes: usize, spare: bool) -> Result<(), NoSpace>;
 
     /// Appends a batch. When it returns `Ok`, all its records are durable; on an error, none is acknowledged.
     ///
@@ -58,13 +58,13 @@ pub trait Journal: Send {
     fn append(&mut self, epoch: Epoch, expected: Revision, records: &[RecordRef<'_>]) -> Result<(), AppendError>;
 }
 
-/// Why there is no room for a batch.
+/// Why there is no space for a batch.
 #[derive(Debug, thiserror::Error)]
-pub enum NoRoom {
+pub enum NoSpace {
     /// The file system or a disk quota is full.
     #[error("the disk is full: no room for {bytes} more bytes; free some space and it goes on by itself")]
     DiskFull {
-        /// What was asked for.
+        /// The number of bytes that were asked for.
         bytes: u64,
     },
     /// The configured limit is reached.
@@ -72,23 +72,23 @@ pub enum NoRoom {
         "the journal has reached its limit of {limit} bytes: no room for {bytes} more; compact it or raise the limit"
     )]
     Limit {
-        /// What was asked for.
+        /// The number of bytes that were asked for.
         bytes: u64,
         /// The limit for all segments together.
         limit: u64,
     },
-    /// No batch may ever be this large.
+    /// A batch of this size exceeds the maximum.
     #[error("a batch of {bytes} bytes is larger than the largest one allowed, {most} bytes")]
     TooLarge {
-        /// What was asked for.
+        /// The number of bytes that were asked for.
         bytes: u64,
         /// The largest batch.
         most: u64,
     },
-    /// An append failed before.
+    /// An earlier append failed.
     #[error("the journal failed before and takes nothing more; restart the server")]
     Poisoned,
-    /// Something else is wrong with the disk.
+    /// The disk failed in another way.
     #[error("cannot allocate room in the journal: {0}")]
     Io(#[source] io::Error),
 }
@@ -96,12 +96,12 @@ pub enum NoRoom {
 /// Why a batch was not acknowledged.
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
-    /// Someone else appended, or the caller counted wrongly. Nothing was written.
+    /// Another writer appended, or the caller counted wrongly. Nothing was written.
     #[error("the journal is at revision {actual}, not at {expected}")]
     Conflict {
-        /// What the caller believed.
+        /// The revision that the caller believed.
         expected: Revision,
-        /// What is true.
+        /// The journal's revision.
         actual: Revision,
     },
     /// A newer epoch has appended; the caller is a server that was replaced. Nothing was written.
@@ -109,7 +109,7 @@ pub enum AppendError {
     Fenced {
         /// The caller's epoch.
         epoch: Epoch,
-        /// The newest that appended.
+        /// The newest epoch that appended.
         newest: Epoch,
     },
     /// A record's revision does not follow the one before it. Nothing was written.
@@ -117,37 +117,37 @@ pub enum AppendError {
     OutOfOrder {
         /// The record's revision.
         last: Revision,
-        /// The one before it.
+        /// The revision before it.
         previous: Revision,
     },
-    /// More records than one batch may carry. Nothing was written.
+    /// The batch has more records than one batch may carry. Nothing was written.
     #[error("{records} records are more than the {most} that one batch may carry")]
     TooMany {
-        /// How many there were.
+        /// The number of records.
         records: usize,
-        /// How many there may be.
+        /// The maximum number of records.
         most: usize,
     },
-    /// There was no room, and none was reserved. Nothing was written.
+    /// There was no space, and none was reserved. Nothing was written.
     #[error(transparent)]
-    NoRoom(#[from] NoRoom),
-    /// An earlier append failed. The truth is on the disk: open the journal anew.
+    NoSpace(#[from] NoSpace),
+    /// An earlier append failed. Open the journal anew to learn what is on the disk.
     #[error("the journal failed before and takes nothing more; restart the server")]
     Poisoned,
-    /// A write or a sync failed. Whether the batch is on the disk is known only after opening the journal anew.
+    /// A write or a sync failed. Opening the journal anew tells whether the batch is on the disk.
     #[error("cannot write the journal: {0}")]
     Io(#[source] io::Error),
 }
 
 impl AppendError {
-    /// Whether this journal is at its end: the process should exit and read the truth from the disk.
+    /// Returns whether this journal cannot be used any more: the process should exit and recover from the disk.
     #[must_use]
     pub const fn is_fatal(&self) -> bool {
-        matches!(self, Self::Poisoned | Self::Io(_) | Self::Fenced { .. } | Self::NoRoom(NoRoom::Poisoned))
+        matches!(self, Self::Poisoned | Self::Io(_) | Self::Fenced { .. } | Self::NoSpace(NoSpace::Poisoned))
     }
 }
 
-/// The checks that every journal makes before it writes anything.
+/// Makes the checks that each journal makes before it writes anything.
 pub(crate) fn check(
     revision: Revision,
     newest: Epoch,

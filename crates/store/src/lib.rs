@@ -1,8 +1,8 @@
-//! The journal: numbered records, kept durably.
+//! The journal: numbered records, stored durably.
 //!
-//! It promises that what [`Journal::append`] acknowledged is there after every crash, in order and whole, and that
-//! nothing is there which was never appended. It knows nothing about what is in a record: payloads are bytes. It
-//! starts no threads, reads no clock and logs nothing; what happened comes back as data.
+//! The journal promises that what [`Journal::append`] acknowledged is there after a crash, in order and complete, and
+//! that nothing is there which was never appended. Payloads are bytes: the journal does not look into them. It starts
+//! no threads, reads no clock and logs nothing; what happened is returned as data.
 //!
 //! ```text
 //! reserve(bytes)              room is allocated, or the caller learns that there is none before it decides anything
@@ -34,15 +34,15 @@
 //! 3. What lies after the last good frame is zero, durably, before anything is appended. Bytes of a batch that was cut
 //!    never come back to life behind a shorter one.
 //!
-//! So the only place that a crash can spoil is the tail of the last segment, and there only one batch. Bytes after the
-//! last good frame are *cut* if they can be what a crash leaves of one batch, in whatever order its sectors reached
-//! the disk: some of it never arrived and still reads as zero, or lies beyond the end of the file. They are *refused*
-//! if a later batch follows, or if the frame is all there and only its content is wrong: a crash does not change
-//! bytes, so a batch that may have been acknowledged is not thrown away. The code is in `segment.rs`.
+//! So a crash can damage only the tail of the last segment, and there only one batch. Bytes after the last good frame
+//! are *cut* if they can be what a crash leaves of one batch, in whatever order its sectors reached the disk: some of
+//! it never arrived and still reads as zero, or lies beyond the end of the file. They are *refused* if a later batch
+//! follows, or if the frame is complete and only its content is wrong: a crash does not change bytes, so a batch that
+//! may have been acknowledged is not discarded. The code is in `segment.rs`.
 //!
-//! The disk is believed in two things: a sync that returned is durable, and writing into a sector does not spoil the
-//! bytes in it that stay the same. A sync that *failed* is believed in nothing: the journal is then poisoned until it is
-//! opened anew, and opening writes the last batch again before it trusts it.
+//! The journal trusts the disk in two things: a sync that returned is durable, and writing into a sector does not
+//! damage the bytes in it that stay the same. After a sync that *failed* nothing is trusted: the journal then refuses
+//! all calls until it is opened anew, and opening writes the last batch again before it relies on it.
 
 mod compact;
 mod disk;
@@ -52,10 +52,12 @@ mod header;
 mod journal;
 mod lock;
 mod log;
+#[cfg(feature = "sim")]
 mod memory;
 mod names;
 mod records;
 mod segment;
+#[cfg(feature = "sim")]
 pub mod sim;
 mod snapshot;
 
@@ -63,9 +65,10 @@ pub use compact::{CompactError, Compactor, Keep, Removed, SealedSegment};
 pub use disk::{Disk, DiskFile, RealDisk};
 pub use error::{Damage, FileError, Flaw, OpenError, ReadError};
 pub use header::FORMAT;
-pub use journal::{AppendError, Journal, NoRoom, Record, RecordRef};
+pub use journal::{AppendError, Journal, NoSpace, Record, RecordRef};
 pub use lock::{DirectoryLock, LockError};
 pub use log::{LogJournal, Opened, Options, Recovered, SeedError, TornTail, open, seed};
+#[cfg(feature = "sim")]
 pub use memory::MemoryJournal;
 pub use records::Records;
 pub use snapshot::Snapshot;

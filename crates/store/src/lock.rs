@@ -1,4 +1,4 @@
-//! One server for one data directory.
+//! The lock of a data directory: one server at a time.
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
@@ -11,8 +11,8 @@ use std::{
 /// The lock's file name below the data directory.
 const FILE: &str = "LOCK";
 
-/// A data directory that is ours until this is dropped. The operating system takes the lock back when the process
-/// ends, however it ends.
+/// A data directory that this process holds until the lock is dropped. The operating system releases the lock when the
+/// process ends, however it ends.
 #[derive(Debug)]
 pub struct DirectoryLock {
     _file: File,
@@ -21,7 +21,7 @@ pub struct DirectoryLock {
 /// Why a data directory could not be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another process has it.
+    /// Another process holds the lock.
     #[error(
         "the data directory {} is in use by {}: stop that server first, or give this one a directory of its own",
         directory.display(),
@@ -30,7 +30,7 @@ pub enum LockError {
     Held {
         /// The data directory.
         directory: PathBuf,
-        /// Who holds it, if that could be read.
+        /// The process id of the holder, if it could be read.
         pid: Option<u32>,
     },
     /// The lock file could not be opened or locked.
@@ -38,7 +38,7 @@ pub enum LockError {
     Io {
         /// The data directory.
         directory: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -48,14 +48,14 @@ fn holder(pid: Option<u32>) -> String {
 }
 
 impl DirectoryLock {
-    /// Locks a data directory that exists.
+    /// Locks an existing data directory.
     ///
     /// # Errors
     ///
     /// Another process holds it, or the operating system refused.
     pub fn acquire(directory: &Path) -> Result<Self, LockError> {
         let io = |source| LockError::Io { directory: directory.to_owned(), source };
-        // The file is never removed: a lock on a removed file would exclude nobody.
+        // The file is never removed: a lock on a removed file would exclude no other process.
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -82,8 +82,8 @@ fn read_pid(file: &mut File) -> Option<u32> {
     text.trim().parse().ok()
 }
 
-/// The pid is only for the message that the next one gets. A full disk must not keep a server from starting, so a
-/// failed write is no failure.
+/// Writes the process id for the error message of the next process. A full disk must not keep a server from starting,
+/// so a failed write is ignored.
 fn write_pid(file: &mut File) -> io::Result<()> {
     file.set_len(0)?;
     file.rewind()?;

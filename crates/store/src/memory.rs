@@ -4,19 +4,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use berth_domain::{Epoch, Revision};
 
-use crate::journal::{self, AppendError, Journal, NoRoom, Record, RecordRef};
+use crate::journal::{self, AppendError, Journal, NoSpace, Record, RecordRef};
 
-/// A journal that lives as long as its last handle.
+/// A journal in memory that lives as long as its last handle.
 ///
-/// A clone is another handle on the same records: give one to the writer, look with the other, and start a second
-/// server on it after the first has "crashed".
+/// A clone is another handle on the same records: a test gives one to the writer, inspects the other, and starts a
+/// second server on it after the first has "crashed".
 #[derive(Clone, Debug, Default)]
 pub struct MemoryJournal {
-    kept: Arc<Mutex<Kept>>,
+    contents: Arc<Mutex<Contents>>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Contents {
     records: Vec<Record>,
     epoch: Epoch,
     bytes: u64,
@@ -24,61 +24,61 @@ struct Kept {
     spare: u64,
 }
 
-impl Kept {
+impl Contents {
     fn revision(&self) -> Revision {
         self.records.last().map(|record| record.last).unwrap_or_default()
     }
 }
 
 impl MemoryJournal {
-    /// An empty journal.
+    /// Returns an empty journal.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// All records so far.
+    /// Returns all records so far.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
-        self.kept().records.clone()
+        self.contents().records.clone()
     }
 
-    /// A journal of its own with the same records.
+    /// Returns a separate journal with the same records.
     #[must_use]
     pub fn fork(&self) -> Self {
-        let kept = self.kept();
-        let copy = Kept { records: kept.records.clone(), ..*kept };
-        Self { kept: Arc::new(Mutex::new(copy)) }
+        let contents = self.contents();
+        let copy = Contents { records: contents.records.clone(), ..*contents };
+        Self { contents: Arc::new(Mutex::new(copy)) }
     }
 
-    /// From now on there is room for so many payload bytes in all, the last `spare` of them for `spare` callers.
+    /// Limits the payload bytes of all records together; the last `spare` of them are for `spare` callers.
     pub fn set_limit(&self, limit: Option<u64>, spare: u64) {
-        let mut kept = self.kept();
-        kept.limit = limit;
-        kept.spare = spare;
+        let mut contents = self.contents();
+        contents.limit = limit;
+        contents.spare = spare;
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Journal for MemoryJournal {
     fn revision(&self) -> Revision {
-        self.kept().revision()
+        self.contents().revision()
     }
 
     fn epoch(&self) -> Epoch {
-        self.kept().epoch
+        self.contents().epoch
     }
 
-    fn reserve(&mut self, bytes: usize, spare: bool) -> Result<(), NoRoom> {
-        let kept = self.kept();
-        let Some(limit) = kept.limit else { return Ok(()) };
+    fn reserve(&mut self, bytes: usize, spare: bool) -> Result<(), NoSpace> {
+        let contents = self.contents();
+        let Some(limit) = contents.limit else { return Ok(()) };
         let bytes = bytes as u64;
-        let untouchable = if spare { 0 } else { kept.spare };
-        if kept.bytes.saturating_add(bytes).saturating_add(untouchable) > limit {
-            return Err(NoRoom::Limit { bytes, limit });
+        let untouchable = if spare { 0 } else { contents.spare };
+        if contents.bytes.saturating_add(bytes).saturating_add(untouchable) > limit {
+            return Err(NoSpace::Limit { bytes, limit });
         }
         Ok(())
     }
@@ -86,16 +86,17 @@ impl Journal for MemoryJournal {
     fn append(&mut self, epoch: Epoch, expected: Revision, records: &[RecordRef<'_>]) -> Result<(), AppendError> {
         let bytes = records.iter().map(|record| record.payload.len()).sum();
         {
-            let kept = self.kept();
-            journal::check(kept.revision(), kept.epoch, epoch, expected, records)?;
+            let contents = self.contents();
+            journal::check(contents.revision(), contents.epoch, epoch, expected, records)?;
         }
         self.reserve(bytes, true)?;
-        let mut kept = self.kept();
-        kept.bytes = kept.bytes.saturating_add(bytes as u64);
+        let mut contents = self.contents();
+        contents.bytes = contents.bytes.saturating_add(bytes as u64);
         if !records.is_empty() {
-            kept.epoch = epoch;
+            contents.epoch = epoch;
         }
-        kept.records
+        contents
+            .records
             .extend(records.iter().map(|record| Record { last: record.last, payload: record.payload.to_vec() }));
         Ok(())
     }

@@ -2,41 +2,41 @@
 
 use berth_domain::Revision;
 
-/// Room for the next segment.
+/// The next segment, allocated ahead.
 pub(crate) const PREPARED: &str = "next.prepared";
-/// What ends the name of a file that is not finished.
+/// The suffix of an unfinished file.
 pub(crate) const UNFINISHED: &str = ".tmp";
 
 const SEGMENT: &str = ".log";
 const SNAPSHOT: &str = ".snapshot";
-/// Enough for every revision, so that names sort as numbers.
+/// Enough digits for any revision, so that names sort as numbers.
 const DIGITS: usize = 20;
 
-/// The segment that begins with a revision.
+/// Returns the name of the segment that begins with a revision.
 pub(crate) fn segment(first: Revision) -> String {
     format!("{:020}{SEGMENT}", first.get())
 }
 
-/// The snapshot of a revision.
+/// Returns the name of the snapshot of a revision.
 pub(crate) fn snapshot(revision: Revision) -> String {
     format!("{:020}{SNAPSHOT}", revision.get())
 }
 
-/// The files of a journal, sorted.
+/// The files of a journal, sorted by kind.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     /// The first revisions of segments, ascending.
     pub(crate) segments: Vec<Revision>,
     /// The revisions of snapshots, ascending.
     pub(crate) snapshots: Vec<Revision>,
-    /// Files that were not finished.
+    /// Unfinished files.
     pub(crate) unfinished: Vec<String>,
-    /// Whether there is room for a next segment.
+    /// Whether a segment was allocated ahead.
     pub(crate) prepared: bool,
 }
 
 impl Names {
-    /// Sorts names by what they mean. Others are not ours and are left alone.
+    /// Sorts names by kind. Other files do not belong to the journal and are left alone.
     pub(crate) fn sort(list: Vec<String>) -> Self {
         let mut names = Self::default();
         for name in list {

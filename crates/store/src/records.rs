@@ -16,10 +16,10 @@ use crate::{
     names, segment,
 };
 
-/// The records after a revision, in order.
+/// Iterates over the records after a revision, in order.
 ///
-/// Reads a segment at a time. It ends where the journal ended as it was made: what is appended meanwhile is not seen.
-/// After an error it yields nothing more.
+/// It reads one segment at a time and ends where the journal ended when it was made: records that are appended
+/// meanwhile are not returned. After an error it yields nothing more.
 #[derive(Debug)]
 pub struct Records<D> {
     disk: D,
@@ -40,13 +40,13 @@ struct Loaded {
 }
 
 impl<D: Disk> Records<D> {
-    /// The records after `after`, up to `until`, in these segments, which begin at or before `after`.
+    /// Returns the records after `after`, up to `until`, in these segments, which begin at or before `after`.
     pub(crate) fn new(disk: D, dir: &Path, segments: VecDeque<Revision>, after: Revision, until: Revision) -> Self {
         let read = segments.front().map_or(until, |first| Revision::new(first.get().saturating_sub(1)));
         Self { disk, dir: dir.to_owned(), segments, after, until, read, current: None, batch: VecDeque::new() }
     }
 
-    /// Reads on until there are records to give, or the end.
+    /// Reads on until there are records to return, or the end.
     fn advance(&mut self) -> Result<(), ReadError> {
         while self.read < self.until {
             let mut loaded = match self.current.take() {
@@ -54,8 +54,8 @@ impl<D: Disk> Records<D> {
                 None => self.load()?,
             };
             let Some(frame) = segment::next_frame(&loaded.file, &loaded.bytes, loaded.place, self.read)? else {
-                // The segment is at its end. It was whole when it was first read; if it is not now, the next one,
-                // or the want of one, shows it.
+                // The segment is at its end. It was complete when it was first read; if it is not any more, the next
+                // segment, or the lack of one, shows it.
                 if self.segments.is_empty() {
                     return Err(loaded.damage(Flaw::BeforeOthers).into());
                 }

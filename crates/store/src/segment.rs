@@ -10,29 +10,29 @@ use crate::{
     header::{FORMAT, HEADER, Header, HeaderError, Kind, OLDEST},
 };
 
-/// What a crash leaves or takes as a whole. Disks write sectors of 512 bytes or more; persistent memory writes lines
-/// of 64, and the smaller one covers both.
+/// The unit that a crash keeps or loses as a whole. Disks write sectors of 512 bytes or more; persistent memory writes
+/// units of 64 bytes, and the smaller size covers both.
 const ATOM: usize = 64;
 
-/// Whether a segment may end with what a crash left.
+/// Whether a segment may end with bytes that a crash left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// A later segment follows, so everything in this one was acknowledged.
     Sealed,
-    /// The one that was being written.
+    /// The segment that was being written.
     Last,
 }
 
-/// What a segment holds.
+/// The result of reading one segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Scan {
     /// The revision after its last record.
     pub(crate) revision: Revision,
     /// The epoch of its last batch.
     pub(crate) epoch: Epoch,
-    /// Where its last frame is.
+    /// The position of its last frame.
     pub(crate) last_frame: Range<usize>,
-    /// Bytes after it that a crash left, to be cut: up to the last one that is not zero.
+    /// Bytes after the last frame that a crash left, up to the last one that is not zero. They are cut.
     pub(crate) torn: Option<Range<usize>>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn check_header(file: &Path, bytes: &[u8], first: Revision) -> Result
     }
 }
 
-/// The next frame, which must follow `revision`. `None` if no good one is there.
+/// Returns the next frame, which must follow `revision`, or `None` if there is no good one.
 pub(crate) fn next_frame<'a>(
     file: &Path,
     bytes: &'a [u8],
@@ -91,16 +91,16 @@ pub(crate) fn scan(file: &Path, bytes: &[u8], first: Revision, role: Role) -> Re
     Ok(Scan { revision, epoch, last_frame, torn })
 }
 
-/// What the bytes after the last good frame are.
+/// The kinds of bytes that can follow the last good frame.
 #[derive(Debug, PartialEq, Eq)]
 enum Tail {
     /// Zeros, or the end of the file.
     Clean,
-    /// What a crash can leave of one batch that was being written.
+    /// Bytes that a crash can leave of one batch that was being written.
     Torn(Range<usize>),
     /// A batch that was acknowledged: a later one follows it.
     Followed,
-    /// A batch that may have been acknowledged: nothing of it is missing, and yet it is not what was written.
+    /// A batch that may have been acknowledged: it is complete, but its content is not what was written.
     Whole,
 }
 
@@ -123,8 +123,8 @@ fn later_batch_follows(bytes: &[u8], place: Place, written: usize, revision: Rev
     })
 }
 
-/// Whether the batch at `place` did not reach the disk as a whole: a part of it still reads as the zeros that were
-/// there before. `written` is the end of everything that is not zero.
+/// Returns whether the batch at `place` did not reach the disk as a whole: a part of it still reads as the zeros that
+/// were there before. `written` is the end of everything that is not zero.
 fn something_is_missing(bytes: &[u8], place: Place, written: usize) -> bool {
     let header = place.offset..place.offset + FRAME_HEADER;
     match FrameHeader::read(bytes, place) {
@@ -133,17 +133,17 @@ fn something_is_missing(bytes: &[u8], place: Place, written: usize) -> bool {
             // The last byte of a frame is not zero.
             frame.end > written || has_hole(bytes, frame)
         }
-        // Without a header its length is unknown. Where nothing comes after the header, the rest is missing; where the
-        // first byte is zero, the beginning is (or a crash came while this was being cut).
+        // Without a header the batch's length is unknown. If nothing follows the header, the rest is missing; if the
+        // first byte is zero, the beginning is (or a crash interrupted the cutting).
         None => header.end >= written || bytes[place.offset] == 0 || has_hole(bytes, header),
     }
 }
 
-/// From a place to the last byte that is not zero, if there is one.
+/// Returns the range from `from` to the last byte that is not zero, if there is one.
 pub(crate) fn written(bytes: &[u8], from: usize) -> Option<Range<usize>> {
     const ZEROS: [u8; 4096] = [0; 4096];
     let mut end = bytes.len();
-    // Whole pages first: most of a segment is often empty, and this runs at every start.
+    // Whole pages are compared first: most of a segment is often empty, and this runs at each start.
     for page in bytes.get(from..)?.rchunks(ZEROS.len()) {
         if page != &ZEROS[..page.len()] {
             let last = page.iter().rposition(|byte| *byte != 0)?;
@@ -154,7 +154,7 @@ pub(crate) fn written(bytes: &[u8], from: usize) -> Option<Range<usize>> {
     None
 }
 
-/// Whether a record of this segment ends at a revision, or the segment begins right after it.
+/// Returns whether a record of this segment ends at a revision, or the segment begins right after it.
 pub(crate) fn has_boundary(file: &Path, bytes: &[u8], first: Revision, revision: Revision) -> Result<bool, ReadError> {
     check_header(file, bytes, first)?;
     let mut before = Revision::new(first.get().saturating_sub(1));
@@ -170,7 +170,7 @@ pub(crate) fn has_boundary(file: &Path, bytes: &[u8], first: Revision, revision:
     Ok(before == revision)
 }
 
-/// Whether one of the atoms that a range touches has nothing but zeros in it.
+/// Returns whether one of the atoms that a range touches holds nothing but zeros.
 fn has_hole(bytes: &[u8], range: Range<usize>) -> bool {
     let mut at = range.start;
     while at < range.end {

@@ -1,4 +1,4 @@
-//! Snapshots: the state after a revision, so that the records before it may go.
+//! Snapshots: the state after a revision, so that the records before it can be removed.
 
 use std::{
     io::{self, Write},
@@ -15,19 +15,19 @@ use crate::{
     names,
 };
 
-/// How much is written at once.
+/// How many bytes are written at once.
 const CHUNK: usize = 1024 * 1024;
 
 /// The state after a revision, as bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The revision that it is the state after.
+    /// The revision that this is the state after.
     pub revision: Revision,
-    /// The state, in whatever form the caller chose.
+    /// The state, encoded by the caller.
     pub payload: Vec<u8>,
 }
 
-/// The newest snapshot that is whole, and the damaged ones that are newer.
+/// Returns the newest snapshot that is intact, and the damaged ones that are newer.
 pub(crate) fn newest<D: Disk>(
     disk: &D,
     dir: &Path,
@@ -44,7 +44,7 @@ pub(crate) fn newest<D: Disk>(
     Ok((None, passed_over))
 }
 
-/// Reads the snapshot of a revision and checks every byte of it.
+/// Reads the snapshot of a revision and checks all of its bytes.
 fn read<D: Disk>(disk: &D, dir: &Path, revision: Revision) -> Result<Snapshot, ReadError> {
     let file = dir.join(names::snapshot(revision));
     read_file(disk, &file, revision)
@@ -88,7 +88,7 @@ impl<'a, F: DiskFile> SnapshotWriter<'a, F> {
         Self { file, buffer: Vec::with_capacity(CHUNK), written: 0, hasher: Hasher::new() }
     }
 
-    /// Writes what is left, then the header in front of it, and makes all of it durable.
+    /// Writes the remaining bytes, then the header in front of them, and makes all of it durable.
     pub(crate) fn finish(mut self, revision: Revision) -> io::Result<()> {
         self.flush()?;
         let header = Header { revision, number: self.written, checksum: self.hasher.finalize() };

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use berth_domain::{Epoch, Revision};
-use berth_store::{AppendError, Journal, LogJournal, MemoryJournal, NoRoom, Options, Record, RecordRef, sim::SimDisk};
+use berth_store::{AppendError, Journal, LogJournal, MemoryJournal, NoSpace, Options, Record, RecordRef, sim::SimDisk};
 
 fn record(last: u64, payload: &str) -> Record {
     Record { last: Revision::new(last), payload: payload.as_bytes().to_vec() }
@@ -132,12 +132,12 @@ fn s2_without_room_nothing_is_written_spare_goes_on_and_space_that_comes_back_is
         append(&mut *journal, 1, 0, &[record(1, "before")]).unwrap();
         limit(Some(3000));
         let error = journal.reserve(1000, false).unwrap_err();
-        assert!(matches!(error, NoRoom::DiskFull { .. } | NoRoom::Limit { .. }), "{name}: {error}");
+        assert!(matches!(error, NoSpace::DiskFull { .. } | NoSpace::Limit { .. }), "{name}: {error}");
         journal.reserve(1000, true).unwrap();
         append(&mut *journal, 1, 1, &[record(2, "a proof of release")]).unwrap();
         assert!(matches!(
             append(&mut *journal, 1, 2, &[record(3, &"x".repeat(6000))]).unwrap_err(),
-            AppendError::NoRoom(_)
+            AppendError::NoSpace(_)
         ));
         limit(None);
         journal.reserve(6000, false).unwrap();

@@ -11,7 +11,7 @@ use std::{
 use berth_domain::{Epoch, Revision};
 use berth_store::{
     Damage, Disk, Flaw, Journal, Keep, Opened, ReadError, Record,
-    sim::{Kept, SimDisk, Survival, survivals},
+    sim::{SimDisk, Survival, Surviving, survivals},
 };
 use common::{goes_on, live, open_on, read, record, recovered, refs, state};
 
@@ -92,7 +92,7 @@ fn s2_bytes_of_a_cut_record_never_come_back_behind_a_shorter_one() {
         records.truncate(1);
         records.push(record(2, 30, 1));
         journal.append(Epoch::new(2), Revision::new(1), &refs(&records[1..])).unwrap();
-        for survival in survivals(&disk.pending()).into_iter().chain([Survival(vec![Kept::All])]) {
+        for survival in survivals(&disk.pending()).into_iter().chain([Survival(vec![Surviving::All])]) {
             let disk = disk.crash(&survival);
             let opened = open_on(&disk).unwrap();
             assert_eq!(opened.recovered.cut, None);

@@ -7,7 +7,7 @@ use std::fs;
 
 use berth_domain::{Epoch, Revision};
 use berth_store::{
-    Journal, Keep, NoRoom, Opened, Options, RecordRef,
+    Journal, Keep, NoSpace, Opened, Options, RecordRef,
     sim::{SimDisk, Survival},
 };
 use common::{OPTIONS, open_on, read, record, refs};
@@ -41,7 +41,7 @@ fn s2_with_less_space_than_a_segment_what_is_needed_is_taken_and_no_more() {
     let disk = SimDisk::new();
     let mut journal = open_on(&disk).unwrap().journal;
     disk.set_capacity(Some(2500));
-    assert!(matches!(journal.reserve(2400, false).unwrap_err(), NoRoom::DiskFull { .. }));
+    assert!(matches!(journal.reserve(2400, false).unwrap_err(), NoSpace::DiskFull { .. }));
     assert_eq!(disk.capacity(), Some(2500));
     journal.reserve(1000, false).unwrap();
     assert!(disk.capacity().unwrap() > 500, "{:?}", disk.capacity());
@@ -97,7 +97,7 @@ fn s2_at_its_limit_a_journal_takes_only_what_may_use_the_spare_until_it_is_made_
             Err(error) => break error,
         }
     };
-    assert!(matches!(error, NoRoom::Limit { limit: 65536, .. }), "{error}");
+    assert!(matches!(error, NoSpace::Limit { limit: 65536, .. }), "{error}");
     let full = journal.revision();
     assert!(full.get() > 50, "{full}");
     for _ in 0..3 {
@@ -110,7 +110,7 @@ fn s2_at_its_limit_a_journal_takes_only_what_may_use_the_spare_until_it_is_made_
         .sum();
     assert!(size <= 64 << 10, "{size}");
     assert!(journal.reserve(1000, false).is_err());
-    assert!(matches!(journal.reserve(300 << 20, true).unwrap_err(), NoRoom::TooLarge { .. }));
+    assert!(matches!(journal.reserve(300 << 20, true).unwrap_err(), NoSpace::TooLarge { .. }));
 
     let last = compactor.sealed().last().unwrap().last;
     compactor.install(last, |out| out.write_all(b"state"), |_| Ok(())).unwrap();

@@ -52,6 +52,9 @@ problem_codes! {
     BodyCutOff = "body_cut_off", 400, "the body ended before it was complete";
     Unauthenticated = "unauthenticated", 401, "no token, or a wrong one";
     TokenExpired = "token_expired", 401, "the token was good until the time that the answer names";
+    CertificateRequired = "certificate_required", 403, "a runner's token, or a join token, came on a connection without a client certificate (`tls.client_ca`)";
+    CertificateOfAnother = "certificate_of_another", 403, "the client certificate does not name the runner";
+    CertificateOutdated = "certificate_outdated", 403, "the client certificate has expired since, or its authority was replaced";
     OutsideGrant = "outside_grant", 403, "an agent says more of its runner than its token grants, or a join token is for another runner";
     OverLimit = "over_limit", 403, "a priority, a tenant or as many bytes of job arguments as this token may not ask for";
     JoinTokenUsedUp = "join_token_used_up", 403, "as many runners joined with it as may";

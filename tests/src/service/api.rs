@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use ureq::http::{HeaderMap, Response};
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
 use super::Events;
@@ -77,12 +77,16 @@ impl Api {
     /// A client that trusts one certificate, given as PEM.
     #[must_use]
     pub fn trusting(base: Arc<RwLock<String>>, certificate: &str) -> Self {
-        let certificate = Certificate::from_pem(certificate.as_bytes()).expect("a PEM certificate");
-        let tls = TlsConfig::builder()
-            .root_certs(RootCerts::new_with_certs(&[certificate]))
-            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .build();
-        Self::with_tls(base, tls)
+        Self::with_tls(base, tls(certificate, None))
+    }
+
+    /// The same client on connections of its own, which trust one certificate and show another one, with its key.
+    #[must_use]
+    pub fn showing(&self, trusted: &str, certificate: &str, key: &str) -> Self {
+        let shown = Certificate::from_pem(certificate.as_bytes()).expect("a PEM certificate");
+        let key = PrivateKey::from_pem(key.as_bytes()).expect("a PEM key");
+        let shown = ClientCert::new_with_certs(&[shown], key);
+        Self { token: self.token.clone(), ..Self::with_tls(self.base.clone(), tls(trusted, Some(shown))) }
     }
 
     fn with_tls(base: Arc<RwLock<String>>, tls: TlsConfig) -> Self {
@@ -223,6 +227,15 @@ impl Api {
         let made = self.post("/api/v1/tokens", body).is(201);
         made.body["token"].as_str().expect("a secret").to_owned()
     }
+}
+
+fn tls(trusted: &str, shown: Option<ClientCert>) -> TlsConfig {
+    let trusted = Certificate::from_pem(trusted.as_bytes()).expect("a PEM certificate");
+    TlsConfig::builder()
+        .root_certs(RootCerts::new_with_certs(&[trusted]))
+        .client_cert(shown)
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .build()
 }
 
 /// A request to be completed and sent.

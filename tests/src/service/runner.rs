@@ -14,6 +14,7 @@ pub struct RunnerOptions {
     id: String,
     script: String,
     token: Option<String>,
+    agent: String,
     more: String,
 }
 
@@ -22,13 +23,19 @@ impl RunnerOptions {
     /// slot of it counts as ready as soon as it runs.
     #[must_use]
     pub fn new(id: &str, script: &str) -> Self {
-        Self { id: id.to_owned(), script: script.to_owned(), token: None, more: String::new() }
+        Self { id: id.to_owned(), script: script.to_owned(), token: None, agent: String::new(), more: String::new() }
     }
 
     /// With this token.
     #[must_use]
     pub fn token(self, token: &str) -> Self {
         Self { token: Some(token.to_owned()), ..self }
+    }
+
+    /// With more of the configuration's `[agent]`.
+    #[must_use]
+    pub fn agent(self, toml: &str) -> Self {
+        Self { agent: toml.to_owned(), ..self }
     }
 
     /// With more of a configuration.
@@ -52,10 +59,10 @@ impl RunnerOptions {
             std::fs::write(dir.join("token"), token).expect("the token");
             format!("token_file = '{}'\n", dir.join("token").display())
         });
-        let (id, base, here, more) = (&self.id, api.base(), dir.display(), &self.more);
+        let (id, base, here, agent, more) = (&self.id, api.base(), dir.display(), &self.agent, &self.more);
         format!(
             "[agent]\nid = '{id}'\nserver = '{base}'\ndata_dir = '{here}/data'\non_agent_exit = 'kill'\n\
-             stop_grace = '1s'\nreport_every = '1s'\n{token}\n\
+             stop_grace = '1s'\nreport_every = '1s'\n{token}{agent}\n\
              [inventory]\nmachine_id = 'machine-of-{id}'\n\
              [[inventory.simulated]]\nuuid = 'GPU-{id}'\nname = 'simulated'\nmemory = '80GiB'\n\n\
              [runtime.sh]\ncommand = ['/bin/sh', '{here}/slot.sh', '{here}']\n{more}"

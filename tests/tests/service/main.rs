@@ -1,6 +1,7 @@
 //! The service end to end: the real program, real HTTP, real files and signals. Each file is one subject; docs/CASES.md
 //! says which case is where.
 
+mod access_matrix;
 mod arguments;
 mod audit;
 mod auth;
@@ -30,6 +31,7 @@ mod operators;
 mod ownership;
 mod queue;
 mod reload;
+mod runner_certificates;
 mod runners;
 mod shutdown;
 mod tls;

@@ -61,12 +61,14 @@ impl Failure {
                 },
                 ClientError::BadUrl { .. }
                 | ClientError::BadCa { .. }
+                | ClientError::BadCertificate { .. }
                 | ClientError::TokenOverHttp { .. }
                 | ClientError::BadToken => 2,
                 ClientError::Unreachable { .. }
                 | ClientError::Tls { .. }
                 | ClientError::Timeout { .. }
                 | ClientError::Interrupted { .. }
+                | ClientError::CertificateRefused { .. }
                 | ClientError::NotBerth { .. } => 3,
             },
         }

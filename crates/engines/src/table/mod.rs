@@ -1,4 +1,4 @@
-//! The tables, and what a row of them says.
+//! The tables of options, and the meaning of their columns.
 
 mod llama_server;
 mod ollama;
@@ -32,7 +32,7 @@ pub enum Meaning {
 }
 
 impl Meaning {
-    /// All of them.
+    /// All meanings.
     pub const ALL: [Self; 9] = [
         Self::Harmless,
         Self::Model,
@@ -45,7 +45,7 @@ impl Meaning {
         Self::Unusable,
     ];
 
-    /// Whether an option with this meaning changes what a slot takes.
+    /// Returns whether an option with this meaning changes how much memory a slot needs.
     #[must_use]
     pub const fn changes_claim(self) -> bool {
         matches!(self, Self::Model | Self::Memory | Self::Placement)
@@ -68,12 +68,12 @@ impl fmt::Display for Meaning {
     }
 }
 
-/// What follows an option.
+/// How many values follow an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
-    /// Nothing.
+    /// No value.
     Nothing,
-    /// Nothing; the same name with `--no-` in front turns it off.
+    /// No value; the same name with `--no-` in front turns the switch off.
     Switch,
     /// One value.
     One,
@@ -85,7 +85,7 @@ pub enum Takes {
     Several,
 }
 
-/// Options that mean the same and take the same. Each row is an option's name here, then its other names.
+/// Options with the same meaning and the same values. In each row, the first name is the canonical one.
 pub(crate) struct Group {
     means: Meaning,
     takes: Takes,
@@ -94,27 +94,27 @@ pub(crate) struct Group {
 
 /// An option of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
-    /// What it means.
+pub struct OptionSpec {
+    /// What the option does to the machine.
     pub means: Meaning,
-    /// What follows it.
+    /// How many values follow it.
     pub takes: Takes,
     row: &'static str,
 }
 
-impl Known {
-    /// Its name here: the first of its names.
+impl OptionSpec {
+    /// Returns the canonical name: the first of the row.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.row.split(' ').next().unwrap_or(self.row)
     }
 
-    /// All names of it that the table spells out.
+    /// Returns all names that the table spells out.
     pub fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.row.split(' ')
     }
 
-    /// Whether this is one of its names, the ones that turn it off among them.
+    /// Returns whether this is one of the option's names, including those that turn it off.
     #[must_use]
     pub fn has_name(&self, name: &str) -> bool {
         let turned_off = name.strip_prefix("--no-").filter(|_| self.takes == Takes::Switch);
@@ -122,17 +122,19 @@ impl Known {
     }
 }
 
-/// All options of an engine.
-pub(crate) fn options(engine: Engine) -> impl Iterator<Item = Known> {
+/// Returns all options of an engine.
+pub(crate) fn options(engine: Engine) -> impl Iterator<Item = OptionSpec> {
     let groups: &[Group] = match engine {
         Engine::LlamaServer => llama_server::OPTIONS,
         Engine::Vllm => vllm::OPTIONS,
         Engine::Ollama => ollama::OPTIONS,
     };
-    groups.iter().flat_map(|group| group.rows.iter().map(|row| Known { means: group.means, takes: group.takes, row }))
+    groups
+        .iter()
+        .flat_map(|group| group.rows.iter().map(|row| OptionSpec { means: group.means, takes: group.takes, row }))
 }
 
-/// The option of exactly this name.
-pub(crate) fn named(engine: Engine, name: &str) -> Option<Known> {
+/// Returns the option of exactly this name.
+pub(crate) fn named(engine: Engine, name: &str) -> Option<OptionSpec> {
     options(engine).find(|option| option.has_name(name))
 }

@@ -1,6 +1,6 @@
-//! The words by which a model states what `ollama serve` is told through its environment.
+//! Options by which a model entry states what `ollama serve` reads from its environment.
 //!
-//! The program itself takes no options. These are Berth's words, and the agent's template turns each into a variable.
+//! The program itself takes no options. These names are Berth's, and the agent's template turns each into a variable.
 
 use super::Group;
 use super::Meaning::Memory;

@@ -5,7 +5,7 @@ use crate::shape::{Build, Layer};
 use super::parts::GgufModel;
 
 impl GgufModel {
-    /// How each layer is built, as its tensors show. A layer whose tensors are not there counts as the usual one.
+    /// Finds out how each layer is built by its tensors. A layer without tensors counts as the usual one.
     pub(super) fn builds(&self, layers: &mut [Layer]) {
         for (index, layer) in layers.iter_mut().enumerate() {
             let tensor = |name: &str| self.tensor(&format!("blk.{index}.{name}.weight"));
@@ -21,7 +21,7 @@ impl GgufModel {
                         .all(|name| tensor(name).is_none()),
             };
             let (one, shared) = (rows("ffn_up_exps"), rows("ffn_up_shexp"));
-            // A file says the widths of both kinds of layers; a layer has the tensors of one.
+            // A file states the widths of both kinds of layers; a layer has the tensors of one.
             let only_experts = one.is_some() && rows("ffn_up").is_none();
             if only_experts && layer.experts.is_some() {
                 layer.feed_forward = 0;

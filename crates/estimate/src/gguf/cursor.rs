@@ -1,16 +1,16 @@
-//! Reading forward through a header, and never past what the file has.
+//! Reading forward through a header, within the bounds of the file.
 
 use std::io::{BufReader, Read, Seek};
 
 use super::error::HeaderError;
 
-/// The most bytes of one file that are looked at. The largest vocabularies need about 30 MiB.
+/// The most bytes of one file that are read. The largest vocabularies need about 30 MiB.
 pub(super) const HEADER_LIMIT: u64 = 128 << 20;
 
-/// How much is read at a time. Parts of a model have small headers, and there may be a hundred of them.
+/// How many bytes are read at a time. Parts of a model have small headers, and a model may have a hundred parts.
 const BUFFER: usize = 32 << 10;
 
-/// A place in a file.
+/// A position in a file.
 pub(super) struct Cursor<R> {
     inner: BufReader<R>,
     at: u64,
@@ -22,17 +22,17 @@ impl<R: Read + Seek> Cursor<R> {
         Self { inner: BufReader::with_capacity(BUFFER, reader), at: 0, length }
     }
 
-    /// How far it has come.
+    /// Returns the current position.
     pub(super) const fn position(&self) -> u64 {
         self.at
     }
 
-    /// How many bytes there are after this place.
+    /// Returns how many bytes follow the position.
     pub(super) const fn remaining(&self) -> u64 {
         self.length.saturating_sub(self.at)
     }
 
-    /// Whether `count` more bytes are there and may be looked at.
+    /// Checks that the file has `count` more bytes and that they are within the limit.
     fn require(&self, count: u64, what: &'static str) -> Result<(), HeaderError> {
         let wanted = self.at.saturating_add(count);
         if wanted > self.length {
@@ -44,7 +44,7 @@ impl<R: Read + Seek> Cursor<R> {
         Ok(())
     }
 
-    /// The next `N` bytes.
+    /// Reads the next `N` bytes.
     pub(super) fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], HeaderError> {
         self.require(N as u64, what)?;
         let mut bytes = [0; N];
@@ -61,7 +61,7 @@ impl<R: Read + Seek> Cursor<R> {
         self.array(what).map(u64::from_le_bytes)
     }
 
-    /// The next `count` bytes, of which the caller has said that they are few.
+    /// Reads the next `count` bytes, which the caller has checked to be few.
     pub(super) fn bytes(&mut self, count: u64, what: &'static str) -> Result<Vec<u8>, HeaderError> {
         self.require(count, what)?;
         let size = usize::try_from(count).map_err(|_| HeaderError::HeaderTooLong { limit: HEADER_LIMIT })?;
@@ -71,7 +71,7 @@ impl<R: Read + Seek> Cursor<R> {
         Ok(bytes)
     }
 
-    /// Passes over `count` bytes without reading them where they are not in the buffer yet.
+    /// Skips `count` bytes without reading those that are not in the buffer yet.
     pub(super) fn skip(&mut self, count: u64, what: &'static str) -> Result<(), HeaderError> {
         self.require(count, what)?;
         let step = i64::try_from(count).map_err(|_| HeaderError::HeaderTooLong { limit: HEADER_LIMIT })?;

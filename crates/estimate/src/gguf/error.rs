@@ -1,118 +1,118 @@
-//! Why a file is refused.
+//! Why a GGUF file is refused.
 
 use std::io;
 use std::path::PathBuf;
 
-/// What is wrong inside one file.
+/// An error inside one file.
 #[derive(Debug, thiserror::Error)]
 pub enum HeaderError {
     /// The file cannot be read.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// Another kind of file.
+    /// The file is of another kind.
     #[error("is not a GGUF file")]
     NotGguf,
-    /// Written for another kind of machine.
+    /// The file has big-endian numbers.
     #[error("is a big-endian GGUF file; only little-endian ones are read")]
     BigEndian,
-    /// A version that is not read.
+    /// The version of the format is not supported.
     #[error("is GGUF version {0}; versions 2 and 3 are read")]
     Version(u32),
-    /// Something reaches past the end of the file.
+    /// A value reaches past the end of the file.
     #[error("ends at byte {length}, but {what} reaches to byte {wanted}")]
     BeyondFile {
-        /// What was being read.
+        /// The part of the header that was being read.
         what: &'static str,
-        /// How far it would reach, at most the largest number.
+        /// The end that it would have, saturated at the largest number.
         wanted: u64,
-        /// How long the file is.
+        /// The length of the file.
         length: u64,
     },
-    /// A header that no model has.
+    /// The header is longer than that of any model.
     #[error("has a header of more than {limit} bytes")]
     HeaderTooLong {
-        /// The most that is read.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// More of something than a model has.
+    /// The header lists more of something than any model has.
     #[error("has more {what} than {limit}")]
     TooMany {
-        /// What there is too much of.
+        /// The kind of thing that is listed.
         what: &'static str,
-        /// The most there may be.
+        /// The limit.
         limit: u64,
     },
-    /// A name that no model has.
+    /// A name is longer than that of any model.
     #[error("has {what} of {length} bytes; at most {limit} are read")]
     NameTooLong {
-        /// Whose name.
+        /// The kind of thing that is named.
         what: &'static str,
-        /// How long it says it is.
+        /// The stated length.
         length: u64,
-        /// The most that is read.
+        /// The limit.
         limit: u64,
     },
-    /// A name that is no text.
+    /// A name is not UTF-8.
     #[error("has {0} that is not UTF-8")]
     NotText(&'static str),
-    /// A type of value that the format does not have.
+    /// A value has a type that the format does not have.
     #[error("has a value of type {0}, which the format does not have")]
     ValueType(u32),
-    /// A truth that is neither.
+    /// A boolean is neither 0 nor 1.
     #[error("has a truth value of {0}")]
     NotABool(u8),
-    /// Arrays inside arrays inside arrays.
+    /// Arrays are nested too deeply.
     #[error("has arrays that are nested more than {limit} deep")]
     TooDeep {
-        /// The most that is read.
+        /// The limit.
         limit: u32,
     },
-    /// The same key twice.
+    /// A key appears twice.
     #[error("has the key {0:?} twice")]
     DuplicateKey(String),
-    /// The same tensor twice.
+    /// A tensor appears twice.
     #[error("has the tensor {0:?} twice")]
     DuplicateTensor(String),
-    /// Data does not start where it could.
+    /// The alignment of the data is not possible.
     #[error("has an alignment of {0}, which is not a power of two")]
     Alignment(u64),
-    /// A type of tensor that is not known.
+    /// A tensor has an unknown type.
     #[error("has the tensor {tensor:?} of type {kind}, which is not known")]
     TensorType {
-        /// Which tensor.
+        /// The tensor's name.
         tensor: String,
         /// The number of its type.
         kind: u32,
     },
-    /// More dimensions than the format has.
+    /// A tensor has more dimensions than the format allows.
     #[error("has the tensor {tensor:?} with {dimensions} dimensions; there are at most 4")]
     Dimensions {
-        /// Which tensor.
+        /// The tensor's name.
         tensor: String,
-        /// How many it says.
+        /// The stated number of dimensions.
         dimensions: u32,
     },
-    /// A size that cannot be.
+    /// A tensor has a size that is not possible.
     #[error("has the tensor {0:?} with a size that cannot be")]
     TensorSize(String),
-    /// A row that is no whole number of blocks.
+    /// A row of a tensor is not a whole number of blocks.
     #[error("has the tensor {tensor:?} with rows of {row} values, which are not whole blocks of {block}")]
     BrokenRow {
-        /// Which tensor.
+        /// The tensor's name.
         tensor: String,
-        /// Values in one row.
+        /// The number of values in one row.
         row: u64,
-        /// Values in one block.
+        /// The number of values in one block.
         block: u64,
     },
-    /// A tensor in the wrong place.
+    /// A tensor is in the wrong place.
     #[error("has the tensor {tensor:?} at offset {offset}, which is {problem}")]
     Offset {
-        /// Which tensor.
+        /// The tensor's name.
         tensor: String,
-        /// Where it says it is.
+        /// The stated offset.
         offset: u64,
-        /// What is wrong with that.
+        /// What is wrong with the offset.
         problem: &'static str,
     },
 }
@@ -120,62 +120,62 @@ pub enum HeaderError {
 /// Why a model is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum GgufError {
-    /// One of its files is bad.
+    /// One of its files is refused.
     #[error("{} {problem}", path.display())]
     File {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error inside the file.
         #[source]
         problem: HeaderError,
     },
-    /// A part whose name does not tell where the others are.
+    /// The name of a part does not tell where the others are.
     #[error("{} is one of {count} parts, but is not named like \"...-00001-of-{count:05}.gguf\"", path.display())]
     PartName {
-        /// Which file.
+        /// The path of the part.
         path: PathBuf,
-        /// How many parts it says there are.
+        /// The stated number of parts.
         count: u64,
     },
-    /// More parts than a model has.
+    /// The model has more parts than any other.
     #[error("{} says that it is one of {count} parts; at most {limit} are read", path.display())]
     TooManyParts {
-        /// Which file.
+        /// The path of the first part.
         path: PathBuf,
-        /// How many parts it says there are.
+        /// The stated number of parts.
         count: u64,
-        /// The most that are read.
+        /// The limit.
         limit: u64,
     },
-    /// A part that belongs somewhere else.
+    /// A part belongs to another model.
     #[error("{} says it is part {no} of {count}, but stands where part {expected} of {expected_count} belongs", path.display())]
     PartMismatch {
-        /// Which file.
+        /// The path of the part.
         path: PathBuf,
-        /// The part it says it is, from 1.
+        /// The stated number of the part, from 1.
         no: u64,
-        /// How many parts it says there are.
+        /// The stated number of parts.
         count: u64,
-        /// The part that was looked for, from 1.
+        /// The number of the part that was looked for, from 1.
         expected: u64,
-        /// How many parts the first one said.
+        /// The number of parts that the first one stated.
         expected_count: u64,
     },
-    /// Parts that do not add up.
+    /// The parts do not have as many tensors as the first one states.
     #[error("the parts have {found} tensors together, but the first says {expected}")]
     TensorCount {
-        /// As counted.
+        /// The number of tensors that were found.
         found: u64,
-        /// As the first part says.
+        /// The number that the first part states.
         expected: u64,
     },
-    /// The same tensor in two parts.
+    /// Two parts have the same tensor.
     #[error("the tensor {0:?} is in two parts")]
     DuplicateTensor(String),
-    /// More tensors than a model has.
+    /// The model has more tensors than any other.
     #[error("the parts have more than {limit} tensors together")]
     TooManyTensors {
-        /// The most there may be.
+        /// The limit.
         limit: u64,
     },
 }

@@ -13,23 +13,23 @@ pub(super) const TENSOR_LIMIT: u64 = 16_384;
 const LEAST_TENSOR: u64 = 8 + 4 + 4 + 8;
 /// The fewest bytes that a header spends on one entry of the metadata.
 const LEAST_ENTRY: u64 = 8 + 4 + 1;
-/// Where data may start when the file does not say.
+/// The alignment of the data when the file does not state one.
 const DEFAULT_ALIGNMENT: u64 = 32;
 
-/// What the header of one file says.
+/// The header of one file.
 #[derive(Clone, Debug)]
 pub struct Header {
     /// The version of the format.
     pub version: u32,
-    /// The metadata.
+    /// The metadata of the file.
     pub metadata: Metadata,
     /// The tensors, in the order of their names.
     pub tensors: Vec<Tensor>,
 }
 
 impl Header {
-    /// Reads the header of a file that is `length` bytes long. Nothing of its data is read, and whatever the file
-    /// says, no more than a few MiB are held.
+    /// Reads the header of a file that is `length` bytes long. None of its data is read, and no more than a few MiB are
+    /// held, whatever the file states.
     pub fn read<R: Read + Seek>(reader: R, length: u64) -> Result<Self, HeaderError> {
         let mut cursor = Cursor::new(reader, length);
         let version = version(&mut cursor)?;
@@ -48,7 +48,7 @@ impl Header {
     }
 }
 
-/// The magic word and the version. A file of the other byte order shows in its version.
+/// Reads the magic number and the version. A file of the other byte order is recognised by its version.
 fn version<R: Read + Seek>(cursor: &mut Cursor<R>) -> Result<u32, HeaderError> {
     match &cursor.array::<4>("the magic word").map_err(not_gguf)? {
         b"GGUF" => {}
@@ -62,7 +62,7 @@ fn version<R: Read + Seek>(cursor: &mut Cursor<R>) -> Result<u32, HeaderError> {
     }
 }
 
-/// A file that is too short for a version is no GGUF file.
+/// Treats a file that is too short for a version as one of another kind.
 fn not_gguf(error: HeaderError) -> HeaderError {
     match error {
         HeaderError::BeyondFile { .. } => HeaderError::NotGguf,
@@ -70,7 +70,7 @@ fn not_gguf(error: HeaderError) -> HeaderError {
     }
 }
 
-/// A count that the rest of the file could hold.
+/// Reads a count and checks that the rest of the file could hold that many.
 fn count<R: Read + Seek>(cursor: &mut Cursor<R>, what: &'static str, least: u64) -> Result<u64, HeaderError> {
     let count = cursor.u64(what)?;
     let needed = count.saturating_mul(least);
@@ -84,7 +84,7 @@ fn count<R: Read + Seek>(cursor: &mut Cursor<R>, what: &'static str, least: u64)
     }
 }
 
-/// Checks that every tensor is in the file, aligned, alone in its place and alone with its name.
+/// Checks that each tensor is inside the file, aligned, and overlaps no other, and that its name is unique.
 fn placed(
     mut tensors: Vec<Tensor>,
     metadata: &Metadata,

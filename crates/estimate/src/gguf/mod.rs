@@ -1,7 +1,7 @@
-//! GGUF files: what their headers say, and nothing of their data.
+//! GGUF files: reads their headers, and none of their data.
 //!
-//! A file is untrusted input. Every count and length is held against the rest of the file before anything is made
-//! for it; long texts and arrays (chat templates, vocabularies) are passed over; what is kept has a limit.
+//! A file is untrusted input. Each count and length is checked against the rest of the file before memory is allocated
+//! for it; long texts and arrays (chat templates, vocabularies) are skipped; what is kept has a limit.
 
 mod build;
 mod cursor;

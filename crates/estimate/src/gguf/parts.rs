@@ -1,4 +1,4 @@
-//! A model in one file or in several.
+//! A model in one GGUF file or in several.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use super::error::GgufError;
 use super::header::{Header, TENSOR_LIMIT};
 use super::tensor::Tensor;
 use super::value::Metadata;
-use crate::reach::Reach;
+use crate::read_scope::ReadScope;
 
 /// The most files of one model.
 const PART_LIMIT: u64 = 4_096;
@@ -22,12 +22,12 @@ pub struct GgufModel {
 impl GgufModel {
     /// Reads the headers of a model. Any of its parts may be named; the others are found beside it.
     pub fn open(path: &Path) -> Result<Self, GgufError> {
-        Self::open_within(&Reach::everything(), path)
+        Self::open_within(&ReadScope::everything(), path)
     }
 
-    /// The same, of files within reach.
-    pub fn open_within(reach: &Reach, path: &Path) -> Result<Self, GgufError> {
-        let named = read(reach, path)?;
+    /// Reads the headers of a model whose files may be read by `scope`.
+    pub(crate) fn open_within(scope: &ReadScope, path: &Path) -> Result<Self, GgufError> {
+        let named = read(scope, path)?;
         let count = named.metadata.count("split.count").unwrap_or(1);
         if count <= 1 {
             return Ok(Self { metadata: named.metadata, tensors: named.tensors, files: 1 });
@@ -36,10 +36,10 @@ impl GgufModel {
             return Err(GgufError::TooManyParts { path: path.to_owned(), count, limit: PART_LIMIT });
         }
         let parts = PartNames::of(path, count)?;
-        let first = if parts.path(1) == path { parts.check(path, 1, named)? } else { parts.read(reach, 1)? };
+        let first = if parts.path(1) == path { parts.check(path, 1, named)? } else { parts.read(scope, 1)? };
         let (metadata, mut tensors) = (first.metadata, first.tensors);
         for number in 2..=count {
-            tensors.append(&mut parts.read(reach, number)?.tensors);
+            tensors.append(&mut parts.read(scope, number)?.tensors);
             if tensors.len() as u64 > TENSOR_LIMIT {
                 return Err(GgufError::TooManyTensors { limit: TENSOR_LIMIT });
             }
@@ -55,45 +55,45 @@ impl GgufModel {
         }
     }
 
-    /// A model whose one header was read already.
+    /// Makes a model of one header that was read already.
     #[must_use]
     pub fn from_header(header: Header) -> Self {
         Self { metadata: header.metadata, tensors: header.tensors, files: 1 }
     }
 
-    /// The metadata of its first file.
+    /// Returns the metadata of the first file.
     #[must_use]
     pub const fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// Its tensors, in the order of their names.
+    /// Returns the tensors, in the order of their names.
     #[must_use]
     pub fn tensors(&self) -> &[Tensor] {
         &self.tensors
     }
 
-    /// The tensor with this name.
+    /// Returns the tensor with this name.
     #[must_use]
     pub fn tensor(&self, name: &str) -> Option<&Tensor> {
         self.tensors.binary_search_by(|tensor| tensor.name().cmp(name)).ok().and_then(|at| self.tensors.get(at))
     }
 
-    /// How many files it has.
+    /// Returns the number of files.
     #[must_use]
     pub const fn files(&self) -> u64 {
         self.files
     }
 }
 
-fn read(reach: &Reach, path: &Path) -> Result<Header, GgufError> {
+fn read(scope: &ReadScope, path: &Path) -> Result<Header, GgufError> {
     let refuse = |problem| GgufError::File { path: path.to_owned(), problem };
-    let file = reach.open(path).map_err(|error| refuse(error.into()))?;
+    let file = scope.open(path).map_err(|error| refuse(error.into()))?;
     let length = file.metadata().map_err(|error| refuse(error.into()))?.len();
     Header::read(file, length).map_err(refuse)
 }
 
-/// How the files of one model are named: `prefix-00001-of-00003.gguf`.
+/// The names of the files of one model: `prefix-00001-of-00003.gguf`.
 struct PartNames {
     folder: PathBuf,
     prefix: String,
@@ -120,13 +120,13 @@ impl PartNames {
         self.folder.join(format!("{}-{number:05}-of-{:05}.gguf", self.prefix, self.count))
     }
 
-    fn read(&self, reach: &Reach, number: u64) -> Result<Header, GgufError> {
+    fn read(&self, scope: &ReadScope, number: u64) -> Result<Header, GgufError> {
         let path = self.path(number);
-        let header = read(reach, &path)?;
+        let header = read(scope, &path)?;
         self.check(&path, number, header)
     }
 
-    /// Refuses a part that belongs somewhere else.
+    /// Refuses a part that belongs to another model.
     fn check(&self, path: &Path, number: u64, header: Header) -> Result<Header, GgufError> {
         let no = header.metadata.count("split.no").unwrap_or(0).saturating_add(1);
         let count = header.metadata.count("split.count").unwrap_or(1);

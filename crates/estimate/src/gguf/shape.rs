@@ -1,45 +1,45 @@
 //! The shape of a model in a GGUF file.
 
 use crate::arch::{self, Recurrence, Windows};
-use crate::shape::{Experts, LONGEST, Layer, MOST_HEADS, MOST_LAYERS, MOST_TOKENS, Shape, State, WIDEST};
+use crate::shape::{Experts, LONGEST, Layer, MOST_HEADS, MOST_LAYERS, MOST_TOKENS, ModelShape, State, WIDEST};
 
 use super::parts::GgufModel;
 use super::value::{Metadata, Value};
 
-/// Why a file does not say what shape its model has.
+/// Why a file does not state the shape of its model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
-    /// Something is not said.
+    /// A key is missing.
     #[error("the file does not say {0:?}")]
     Missing(String),
-    /// Something is said that no model has.
+    /// A value is larger than that of any model.
     #[error("the file says {key:?} is {value}; at most {limit} is read")]
     TooLarge {
-        /// Which key.
+        /// The name of the key.
         key: String,
-        /// Its value.
+        /// The stated value.
         value: u64,
-        /// The most it may be.
+        /// The limit.
         limit: u64,
     },
-    /// A list by layer that is not.
+    /// A list by layer has another length than the model has layers.
     #[error("the file lists {length} values for {key:?}, but has {layers} layers")]
     ListLength {
-        /// Which key.
+        /// The name of the key.
         key: String,
-        /// How many it lists.
+        /// The length of the list.
         length: u64,
-        /// How many layers there are.
+        /// The number of layers.
         layers: u64,
     },
-    /// A projector is no model by itself.
+    /// The file is a projector, which is not a model by itself.
     #[error("the file is a projector: name it beside the model that it belongs to")]
     Projector,
 }
 
 impl GgufModel {
-    /// What of the model decides about its memory.
-    pub fn shape(&self) -> Result<Shape, ShapeError> {
+    /// Returns what decides about the model's memory.
+    pub fn shape(&self) -> Result<ModelShape, ShapeError> {
         let architecture = self.metadata().text("general.architecture");
         let architecture = architecture.ok_or_else(|| ShapeError::Missing("general.architecture".to_owned()))?;
         if architecture == "clip" {
@@ -56,7 +56,7 @@ impl GgufModel {
         self.builds(&mut layers);
         let latent = keys.optional("attention.key_length_mla", MOST_HEADS)?.is_some_and(|length| length > 0)
             && keys.optional("attention.value_length_mla", MOST_HEADS)?.is_some_and(|length| length > 0);
-        Ok(Shape {
+        Ok(ModelShape {
             architecture: architecture.into(),
             embedding,
             vocabulary: self.vocabulary(&keys)?,
@@ -68,7 +68,7 @@ impl GgufModel {
         })
     }
 
-    /// Rows of the token embedding, as that is what is computed with; else what the file says.
+    /// Returns the rows of the token embedding, which is what is computed with; else what the file states.
     fn vocabulary(&self, keys: &Keys<'_>) -> Result<u64, ShapeError> {
         let embedded = self.tensor("token_embd.weight").map(|tensor| tensor.dimensions()[1]);
         let said = || keys.metadata.count(&keys.name("vocab_size"));
@@ -105,7 +105,7 @@ impl Keys<'_> {
         self.optional(key, limit)?.ok_or_else(|| ShapeError::Missing(self.name(key)))
     }
 
-    /// A value for each layer: one for all, or a list.
+    /// Returns a value for each layer: one for all, or a list.
     fn by_layer(&self, key: &str, layers: u64, limit: u64) -> Result<Option<Vec<u64>>, ShapeError> {
         let name = self.name(key);
         let list = match self.metadata.get(&name) {
@@ -127,7 +127,7 @@ impl Keys<'_> {
         list.iter().map(count).collect::<Result<Vec<_>, _>>().map(Some)
     }
 
-    /// Heads and their lengths. Where they are not said, an embedding is divided among the heads.
+    /// Returns heads and their lengths. Where lengths are missing, the embedding is divided among the heads.
     fn attention(&self, count: u64, embedding: u64) -> Result<Vec<Layer>, ShapeError> {
         let none = || (0..count).map(|_| 0).collect();
         let heads = self.by_layer("attention.head_count", count, MOST_HEADS)?.unwrap_or_else(none);
@@ -187,7 +187,7 @@ impl Keys<'_> {
         Ok(())
     }
 
-    /// Which layers have a window.
+    /// Returns which layers have a window.
     fn windowed(&self, kind: Windows, layers: &[Layer]) -> Result<Vec<bool>, ShapeError> {
         const KEY: &str = "attention.sliding_window_pattern";
         let listed = matches!(self.metadata.get(&self.name(KEY)), Some(Value::List(_)));
@@ -226,7 +226,7 @@ impl Keys<'_> {
         Ok(())
     }
 
-    /// Which layers keep a state.
+    /// Returns which layers keep a state.
     fn recurrent(&self, kind: Recurrence, layers: &[Layer]) -> Result<Vec<bool>, ShapeError> {
         let count = layers.len() as u64;
         Ok(match kind {
@@ -246,7 +246,7 @@ impl Keys<'_> {
         })
     }
 
-    /// What one recurrent layer keeps for a sequence.
+    /// Returns the state that one recurrent layer keeps for a sequence.
     fn state(&self, embedding: u64, heads: u64) -> Result<State, ShapeError> {
         let get = |key: &str, limit| Ok::<_, ShapeError>(self.optional(key, limit)?.unwrap_or(0));
         let kernel = get("ssm.conv_kernel", MOST_HEADS)?;
@@ -268,7 +268,7 @@ impl Keys<'_> {
         Ok(State { convolution: kernel.saturating_sub(1) * convolved, recurrence: state * inner, width: convolved })
     }
 
-    /// Layers that use the cache of another, that only a draft uses, and indexers.
+    /// Marks layers that use the cache of another, layers that only a draft uses, and indexers.
     fn caches(&self, layers: &mut [Layer]) -> Result<(), ShapeError> {
         let count = layers.len() as u64;
         let shared = self.optional("attention.shared_kv_layers", MOST_LAYERS)?.unwrap_or(0);
@@ -285,7 +285,7 @@ impl Keys<'_> {
     }
 }
 
-/// Whether a layer has a window where one of `period` has none. A period of 0 means that all have one.
+/// Returns whether a layer has a window where one of `period` has none. With a period of 0, all layers have one.
 const fn has_window(layer: u64, period: u64, dense_first: bool) -> bool {
     match (period, dense_first) {
         (0, _) => true,

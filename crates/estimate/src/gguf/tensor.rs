@@ -1,4 +1,4 @@
-//! Tensors: their types, their sizes and where they are.
+//! Tensors: their types, sizes and offsets.
 
 use std::fmt;
 use std::io::{Read, Seek};
@@ -7,12 +7,12 @@ use super::cursor::Cursor;
 use super::error::HeaderError;
 use super::value::name;
 
-/// The longest name of a tensor that is read. llama.cpp itself takes 63 bytes.
+/// The longest name of a tensor that is read. llama.cpp itself accepts 63 bytes.
 const NAME_LIMIT: u64 = 127;
 /// The most dimensions of a tensor.
 const DIMENSIONS: usize = 4;
 
-/// How the values of a tensor are stored: in blocks of so many values that take so many bytes.
+/// How the values of a tensor are stored: in blocks of a fixed number of values and bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TensorType {
     id: u8,
@@ -24,7 +24,7 @@ pub struct TensorType {
 macro_rules! tensor_types {
     ($($id:literal $name:ident $block:literal $bytes:literal;)*) => {
         impl TensorType {
-            /// Every type of the format. Numbers that are missing were given up by the format.
+            /// All types of the format. The format no longer uses the missing numbers.
             pub const ALL: &'static [Self] = &[
                 $(Self { id: $id, name: stringify!($name), block: $block, bytes: $bytes },)*
             ];
@@ -71,37 +71,37 @@ tensor_types! {
 }
 
 impl TensorType {
-    /// The type with this number.
+    /// Returns the type with this number.
     #[must_use]
     pub fn by_id(id: u32) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| u32::from(kind.id) == id)
     }
 
-    /// Its number.
+    /// Returns the number of the type.
     #[must_use]
     pub const fn id(self) -> u32 {
         self.id as u32
     }
 
-    /// Its name.
+    /// Returns the name of the type.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.name
     }
 
-    /// Values in one block.
+    /// Returns the number of values in one block.
     #[must_use]
     pub const fn block(self) -> u64 {
         self.block as u64
     }
 
-    /// Bytes of one block.
+    /// Returns the bytes of one block.
     #[must_use]
     pub const fn block_bytes(self) -> u64 {
         self.bytes as u64
     }
 
-    /// Whether more than one value shares a block.
+    /// Returns whether several values share a block.
     #[must_use]
     pub const fn is_quantized(self) -> bool {
         self.block > 1
@@ -125,37 +125,37 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// Its name.
+    /// Returns the tensor's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How it is stored.
+    /// Returns how the values are stored.
     #[must_use]
     pub const fn kind(&self) -> TensorType {
         self.kind
     }
 
-    /// Its four dimensions, the one that varies fastest first. Those that it does not have are 1.
+    /// Returns the four dimensions, the one that varies fastest first. Missing ones are 1.
     #[must_use]
     pub const fn dimensions(&self) -> [u64; DIMENSIONS] {
         self.dimensions
     }
 
-    /// Its bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Where its data is, from the start of all data.
+    /// Returns the offset of the data, from the start of all data.
     #[must_use]
     pub const fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Reads what a header says of one tensor.
+    /// Reads the description of one tensor.
     pub(super) fn read<R: Read + Seek>(cursor: &mut Cursor<R>) -> Result<Self, HeaderError> {
         let name = name(cursor, "a tensor's name", NAME_LIMIT)?;
         let used = cursor.u32("a tensor's dimensions")?;
@@ -176,7 +176,7 @@ impl Tensor {
     }
 }
 
-/// The bytes of a tensor, unless its numbers cannot be.
+/// Returns the bytes of a tensor, or an error if its dimensions are not possible.
 fn size(name: &str, kind: TensorType, dimensions: [u64; DIMENSIONS]) -> Result<u64, HeaderError> {
     let row = dimensions[0];
     if !row.is_multiple_of(kind.block()) {
@@ -184,7 +184,7 @@ fn size(name: &str, kind: TensorType, dimensions: [u64; DIMENSIONS]) -> Result<u
     }
     let blocks = dimensions[1..].iter().try_fold(row / kind.block(), |product, next| product.checked_mul(*next));
     let bytes = blocks.and_then(|blocks| blocks.checked_mul(kind.block_bytes()));
-    // A tensor is addressed with signed numbers by every program that uses it.
+    // All programs address a tensor with signed numbers.
     bytes
         .filter(|bytes| i64::try_from(*bytes).is_ok() && dimensions.iter().all(|d| i64::try_from(*d).is_ok()))
         .ok_or_else(|| HeaderError::TensorSize(name.to_owned()))

@@ -1,4 +1,4 @@
-//! Metadata: what is kept of it, and how much at most.
+//! Metadata of a GGUF file, within limits.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek};
@@ -8,46 +8,46 @@ use super::error::HeaderError;
 
 /// The longest name of a key, as the format says.
 const KEY_LIMIT: u64 = 65_535;
-/// A longer text is passed over: only its length is known afterwards. Chat templates are such texts.
+/// A longer text is skipped: only its length is known afterwards. Chat templates are such texts.
 const TEXT_LIMIT: u64 = 1 << 10;
-/// A longer array is passed over: vocabularies are such arrays, lists by layer are not.
+/// A longer array is skipped: vocabularies are such arrays, lists by layer are not.
 const LIST_LIMIT: u64 = 4_096;
 /// How deep arrays may be nested.
 const DEPTH_LIMIT: u32 = 4;
 /// The most memory for all that is kept of one file.
 const KEPT_LIMIT: u64 = 1 << 20;
-/// What a map's entry costs beside its name and value.
+/// The memory that a map's entry costs in addition to its name and value.
 const ENTRY_COST: u64 = 64;
 
-/// A value of the metadata. Widths are not kept: a count is a count.
+/// A value of the metadata. Integer widths are not kept.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// A whole number of an unsigned type.
+    /// An unsigned integer.
     Unsigned(u64),
-    /// A whole number of a signed type.
+    /// A signed integer.
     Signed(i64),
-    /// A number with a fraction.
+    /// A floating-point number.
     Float(f64),
-    /// True or false.
+    /// A boolean.
     Bool(bool),
-    /// A short text. What is not UTF-8 in it is replaced.
+    /// A short text. Invalid UTF-8 in it is replaced.
     Text(Box<str>),
-    /// A text that was passed over.
+    /// A text that was skipped.
     LongText {
-        /// Its bytes.
+        /// Its length in bytes.
         length: u64,
     },
     /// A short array.
     List(Box<[Value]>),
-    /// An array that was passed over.
+    /// An array that was skipped.
     LongList {
-        /// Its elements.
+        /// The number of its elements.
         length: u64,
     },
 }
 
 impl Value {
-    /// As a count: a whole number that is not negative.
+    /// Returns the value as a count, if it is a non-negative integer.
     #[must_use]
     pub fn count(&self) -> Option<u64> {
         match self {
@@ -67,19 +67,19 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// The value of a key.
+    /// Returns the value of a key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.entries.get(key)
     }
 
-    /// The value of a key as a count.
+    /// Returns the value of a key as a count.
     #[must_use]
     pub fn count(&self, key: &str) -> Option<u64> {
         self.get(key).and_then(Value::count)
     }
 
-    /// The value of a key as a text.
+    /// Returns the value of a key as a text.
     #[must_use]
     pub fn text(&self, key: &str) -> Option<&str> {
         match self.get(key) {
@@ -88,7 +88,7 @@ impl Metadata {
         }
     }
 
-    /// The number of elements of an array, whether it was kept or not.
+    /// Returns the number of elements of an array, whether it was kept or not.
     #[must_use]
     pub fn length(&self, key: &str) -> Option<u64> {
         match self.get(key) {
@@ -98,7 +98,7 @@ impl Metadata {
         }
     }
 
-    /// All keys with their values, in the order of the keys.
+    /// Returns all keys with their values, in the order of the keys.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.entries.iter().map(|(key, value)| (key.as_ref(), value))
     }
@@ -157,7 +157,7 @@ impl Metadata {
             cursor.skip(length, "a text")?;
             return Ok(Value::LongText { length });
         }
-        // A byte that is no text may become three.
+        // An invalid byte may become three.
         self.charge(length.saturating_mul(3))?;
         let bytes = cursor.bytes(length, "a text")?;
         Ok(Value::Text(String::from_utf8_lossy(&bytes).into_owned().into_boxed_str()))
@@ -169,7 +169,7 @@ impl Metadata {
         }
         let kind = Kind::read(cursor)?;
         let length = cursor.u64("an array")?;
-        // Each element takes at least this much, so a count that the file cannot hold ends here.
+        // Each element takes at least this many bytes, so a count that the file cannot hold fails here.
         let least = length.saturating_mul(kind.least_size());
         if least > cursor.remaining() {
             let (wanted, end) = (cursor.position().saturating_add(least), cursor.position() + cursor.remaining());
@@ -185,7 +185,7 @@ impl Metadata {
     }
 }
 
-/// Passes over the elements of an array.
+/// Skips the elements of an array.
 fn skip_elements<R: Read + Seek>(
     cursor: &mut Cursor<R>,
     kind: Kind,
@@ -213,7 +213,7 @@ fn skip_elements<R: Read + Seek>(
     }
 }
 
-/// A name: a text that must be whole, since it is looked up.
+/// Reads a name. Unlike other texts it must be complete, because it is looked up.
 pub(super) fn name<R: Read + Seek>(
     cursor: &mut Cursor<R>,
     what: &'static str,
@@ -227,7 +227,7 @@ pub(super) fn name<R: Read + Seek>(
     String::from_utf8(bytes).map(String::into_boxed_str).map_err(|_| HeaderError::NotText(what))
 }
 
-/// The types of values, by the numbers that the format gives them.
+/// The types of values, by the numbers that the format assigns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     U8,
@@ -268,7 +268,7 @@ impl Kind {
         known.copied().ok_or(HeaderError::ValueType(number))
     }
 
-    /// The bytes of one value, or the fewest it can have.
+    /// Returns the bytes of one value, or the fewest that it can have.
     const fn least_size(self) -> u64 {
         match self {
             Self::U8 | Self::I8 | Self::Bool => 1,

@@ -3,19 +3,19 @@
 use serde::Deserialize;
 
 use crate::inputs::CacheType;
-use crate::shape::{Experts, LONGEST, Layer, MOST_HEADS, MOST_LAYERS, MOST_TOKENS, Shape, State, WIDEST};
+use crate::shape::{Experts, LONGEST, Layer, MOST_HEADS, MOST_LAYERS, MOST_TOKENS, ModelShape, State, WIDEST};
 
 use super::FolderError;
 
-/// What of a configuration matters here.
+/// The fields of a configuration that matter for memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    pub(crate) shape: Shape,
+    pub(crate) shape: ModelShape,
     pub(crate) dtype: CacheType,
     pub(crate) quantization: Option<String>,
 }
 
-/// The file as it is. Models that see or hear keep the part that writes inside.
+/// The file as it is. Models that see or hear keep the language model's configuration in a nested table.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct RawConfig {
@@ -59,7 +59,7 @@ struct RawQuantization {
 }
 
 impl RawConfig {
-    /// The part that writes, with what only the whole says.
+    /// Returns the language model's part, completed with what only the outer table states.
     fn writer(mut self) -> Self {
         let places =
             [self.text_config.take(), self.llm_config.take(), self.language_config.take(), self.thinker_config.take()];
@@ -98,7 +98,7 @@ impl Config {
             Kind::Linear => Layer { caches: false, state: Some(state), ..layer.clone() },
         });
         Ok(Self {
-            shape: Shape {
+            shape: ModelShape {
                 architecture: raw.model_type.clone().unwrap_or_default().into(),
                 embedding,
                 vocabulary: required("vocab_size", raw.vocab_size, MOST_TOKENS)?,
@@ -114,7 +114,7 @@ impl Config {
     }
 }
 
-/// What vLLM computes in: models in single precision are computed in half.
+/// Returns the type that vLLM computes in: models in single precision are computed in half.
 fn computes_in(dtype: &str) -> CacheType {
     match dtype.parse() {
         Ok(CacheType::F32 | CacheType::F16) => CacheType::F16,
@@ -122,7 +122,7 @@ fn computes_in(dtype: &str) -> CacheType {
     }
 }
 
-/// What a layer does with the tokens before.
+/// How a layer treats earlier tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Full,
@@ -131,7 +131,7 @@ enum Kind {
 }
 
 impl RawConfig {
-    /// A layer with its heads and widths.
+    /// Returns a layer with its heads and widths.
     fn attention(&self, embedding: u64) -> Result<Layer, FolderError> {
         let heads = required("num_attention_heads", self.num_attention_heads, MOST_HEADS)?;
         let divided = embedding.checked_div(heads).unwrap_or(0);
@@ -160,7 +160,7 @@ impl RawConfig {
         }
     }
 
-    /// What each layer does. A list says it best; then patterns; then the same for all.
+    /// Returns the kind of each layer: from a list if there is one, else from a pattern, else the same for all.
     fn kinds(&self, count: u64) -> Result<Vec<Kind>, FolderError> {
         let window = self.sliding_window.filter(|window| *window > 0 && self.use_sliding_window != Some(false));
         let window = window.map(|window| within("sliding_window", window, LONGEST)).transpose()?;
@@ -184,7 +184,7 @@ impl RawConfig {
         Ok((0..count).map(|_| windowed).collect())
     }
 
-    /// What a layer of linear attention keeps for a sequence.
+    /// Returns the state that a layer of linear attention keeps for a sequence.
     fn state(&self) -> Result<State, FolderError> {
         let get = |key, value: Option<u64>| within(key, value.unwrap_or(0), MOST_HEADS);
         let key_heads = get("linear_num_key_heads", self.linear_num_key_heads)?;

@@ -1,7 +1,7 @@
 //! Hugging Face folders: `config.json`, and weights in safetensors files.
 //!
-//! As with GGUF, only headers are read, and a folder is untrusted input: an index may name files of its own folder
-//! only, and everything that is read has a limit.
+//! As with GGUF, headers are read and data is not, and a folder is untrusted input: an index may name files of its own
+//! folder only, and all that is read has a limit.
 
 mod config;
 mod tensors;
@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use berth_domain::GpuCount;
 
 use crate::inputs::CacheType;
-use crate::reach::Reach;
-use crate::shape::Shape;
+use crate::read_scope::ReadScope;
+use crate::shape::ModelShape;
 
 pub(crate) use config::Config;
 pub use tensors::FolderWeights;
@@ -24,62 +24,62 @@ pub enum FolderError {
     /// A file cannot be read.
     #[error("{} cannot be read: {problem}", path.display())]
     Io {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the operating system.
         #[source]
         problem: io::Error,
     },
-    /// A file is not what it should be.
+    /// A file has invalid content.
     #[error("{} is not as expected: {problem}", path.display())]
     Json {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Where it is wrong.
+        /// The parse error.
         #[source]
         problem: serde_json::Error,
     },
     /// A file is larger than any of its kind.
     #[error("{} is larger than {limit} bytes where it must be read whole", path.display())]
     TooLong {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// The most that is read.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// A file is shorter than its header says.
+    /// A file is shorter than its header states.
     #[error("{} has {length} bytes, but its header speaks of {wanted}", path.display())]
     BeyondFile {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// How long it is.
+        /// The length of the file.
         length: u64,
-        /// How long it would have to be.
+        /// The length that its header implies.
         wanted: u64,
     },
-    /// An index that points elsewhere.
+    /// An index names a file outside its folder.
     #[error("the index names {0:?}, which is not a file of its folder")]
     Outside(String),
-    /// More files than a model has.
+    /// The model has more files than any other.
     #[error("the index names more than {0} files")]
     TooManyFiles(usize),
-    /// No weights.
+    /// The folder has no weights.
     #[error("{} has neither model.safetensors nor an index of parts", path.display())]
     NoWeights {
-        /// Which folder.
+        /// The path of the folder.
         path: PathBuf,
     },
-    /// Something that the configuration must say.
+    /// A required key of the configuration is missing.
     #[error("config.json does not say {0}")]
     Missing(&'static str),
-    /// Something that no model has.
+    /// A value is larger than that of any model.
     #[error("config.json says {key} is {value}; at most {limit} is read")]
     TooLarge {
-        /// Which one.
+        /// The name of the key.
         key: &'static str,
-        /// What it says.
+        /// The stated value.
         value: u64,
-        /// The most it may be.
+        /// The limit.
         limit: u64,
     },
 }
@@ -98,51 +98,51 @@ impl FolderModel {
 
     /// Reads `config.json` and the headers of the weights.
     pub fn open(folder: &Path) -> Result<Self, FolderError> {
-        Self::open_within(&Reach::everything(), folder)
+        Self::open_within(&ReadScope::everything(), folder)
     }
 
-    /// The same, of files within reach.
-    pub fn open_within(reach: &Reach, folder: &Path) -> Result<Self, FolderError> {
+    /// Reads a folder whose files may be read by `scope`.
+    pub(crate) fn open_within(scope: &ReadScope, folder: &Path) -> Result<Self, FolderError> {
         let path = folder.join("config.json");
-        let text = read_limited(reach, &path, Self::CONFIG_LIMIT)?;
+        let text = read_limited(scope, &path, Self::CONFIG_LIMIT)?;
         let raw = serde_json::from_slice(&text).map_err(|problem| FolderError::Json { path, problem })?;
         let config = Config::new(raw)?;
-        let weights = FolderWeights::read(reach, folder)?;
+        let weights = FolderWeights::read(scope, folder)?;
         let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
         Ok(Self { config, weights, name })
     }
 
-    /// The name of its folder.
+    /// Returns the name of the folder.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// What of the model decides about its memory.
+    /// Returns what decides about the model's memory.
     #[must_use]
-    pub const fn shape(&self) -> &Shape {
+    pub const fn shape(&self) -> &ModelShape {
         &self.config.shape
     }
 
-    /// Its weights.
+    /// Returns the sizes of the weights.
     #[must_use]
     pub const fn weights(&self) -> &FolderWeights {
         &self.weights
     }
 
-    /// How its weights were made smaller, if they were.
+    /// Returns how the weights were quantized, if they were.
     #[must_use]
     pub fn quantization(&self) -> Option<&str> {
         self.config.quantization.as_deref()
     }
 
-    /// How a cache stores keys and values unless somebody says otherwise: as the model computes.
+    /// Returns the default cache type: the type that the model computes in.
     #[must_use]
     pub const fn cache_type(&self) -> CacheType {
         self.config.dtype
     }
 
-    /// Whether the model can be split over so many GPUs: each must get whole heads and whole columns.
+    /// Returns whether the model can be split over this many GPUs: each must get whole heads and whole columns.
     #[must_use]
     pub fn allows(&self, count: GpuCount) -> bool {
         let parts = u64::from(count.get());
@@ -156,18 +156,18 @@ impl FolderModel {
             })
     }
 
-    /// Every GPU count up to `most` that the model can be split over.
+    /// Returns all GPU counts up to `most` that the model can be split over.
     #[must_use]
     pub fn gpu_counts(&self, most: GpuCount) -> Vec<GpuCount> {
         (1..=most.get()).map(GpuCount::new).filter(|count| self.allows(*count)).collect()
     }
 }
 
-/// The whole of a small file.
-fn read_limited(reach: &Reach, path: &Path, limit: u64) -> Result<Vec<u8>, FolderError> {
+/// Reads the whole of a small file.
+fn read_limited(scope: &ReadScope, path: &Path, limit: u64) -> Result<Vec<u8>, FolderError> {
     let failed = |problem| FolderError::Io { path: path.to_owned(), problem };
     let mut text = Vec::new();
-    let file = reach.open(path).map_err(failed)?;
+    let file = scope.open(path).map_err(failed)?;
     file.take(limit + 1).read_to_end(&mut text).map_err(failed)?;
     match text.len() as u64 > limit {
         true => Err(FolderError::TooLong { path: path.to_owned(), limit }),

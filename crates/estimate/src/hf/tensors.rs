@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 
 use super::{FolderError, read_limited};
-use crate::reach::Reach;
+use crate::read_scope::ReadScope;
 
 /// The longest header of one file that is read.
 const HEADER_LIMIT: u64 = 8 << 20;
@@ -19,26 +19,26 @@ const INDEX_LIMIT: u64 = 64 << 20;
 /// The most files of one model.
 const FILE_LIMIT: usize = 4_096;
 
-/// The bytes of a model's weights, by what becomes of them when several GPUs share the model.
+/// The bytes of a model's weights, by how several GPUs share them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FolderWeights {
-    /// Each GPU has its share.
+    /// Weights that are divided: each GPU has its share.
     pub split: u64,
-    /// Each GPU has its share, but a share is at least one head for keys.
+    /// Weights that are divided, with a share of at least one key head.
     pub keys_and_values: u64,
-    /// Each GPU has all of it.
+    /// Weights that each GPU has in full.
     pub replicated: u64,
-    /// What of all this is stored in single precision.
+    /// The part of all weights that is stored in single precision.
     pub single_precision: u64,
-    /// How many files.
+    /// The number of files.
     pub files: u64,
-    /// Whether the files were not all there and the index was believed.
+    /// Whether files were missing and the sizes come from the index.
     pub from_index: bool,
 }
 
 impl FolderWeights {
     /// Reads the headers of all files, or the index where files are missing.
-    pub fn read(reach: &Reach, folder: &Path) -> Result<Self, FolderError> {
+    pub(crate) fn read(scope: &ReadScope, folder: &Path) -> Result<Self, FolderError> {
         let index = folder.join("model.safetensors.index.json");
         let single = folder.join("model.safetensors");
         if !index.is_file() {
@@ -46,10 +46,10 @@ impl FolderWeights {
                 return Err(FolderError::NoWeights { path: folder.to_owned() });
             }
             let mut weights = Self { files: 1, ..Self::default() };
-            weights.add_file(reach, &single)?;
+            weights.add_file(scope, &single)?;
             return Ok(weights);
         }
-        let text = read_limited(reach, &index, INDEX_LIMIT)?;
+        let text = read_limited(scope, &index, INDEX_LIMIT)?;
         let parsed = serde_json::from_slice(&text);
         let Index { metadata, weight_map } =
             parsed.map_err(|problem| FolderError::Json { path: index.clone(), problem })?;
@@ -63,7 +63,7 @@ impl FolderWeights {
         }
         let mut weights = Self { files: files.len() as u64, ..Self::default() };
         for file in &files {
-            match weights.add_file(reach, &folder.join(file)) {
+            match weights.add_file(scope, &folder.join(file)) {
                 Ok(()) => {}
                 Err(FolderError::Io { problem, .. })
                     if problem.kind() == io::ErrorKind::NotFound && metadata.total_size > 0 =>
@@ -80,19 +80,19 @@ impl FolderWeights {
         Self { files: files as u64, ..Self::default() }
     }
 
-    /// All of it, as one GPU has it.
+    /// Returns the bytes of all weights, as one GPU stores them.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.split.saturating_add(self.keys_and_values).saturating_add(self.replicated)
     }
 
-    fn add_file(&mut self, reach: &Reach, path: &Path) -> Result<(), FolderError> {
-        for (name, tensor) in read_header(reach, path)?.tensors() {
+    fn add_file(&mut self, scope: &ReadScope, path: &Path) -> Result<(), FolderError> {
+        for (name, tensor) in read_header(scope, path)?.tensors() {
             let bytes = (tensor.data_offsets.1 - tensor.data_offsets.0) as u64;
-            let place = match fate(&name, tensor) {
-                Fate::Split => &mut self.split,
-                Fate::KeysAndValues => &mut self.keys_and_values,
-                Fate::Replicated => &mut self.replicated,
+            let place = match sharing_of(&name, tensor) {
+                Sharing::Split => &mut self.split,
+                Sharing::KeysAndValues => &mut self.keys_and_values,
+                Sharing::Replicated => &mut self.replicated,
             };
             *place = place.saturating_add(bytes);
             if tensor.dtype == Dtype::F32 {
@@ -103,28 +103,28 @@ impl FolderWeights {
     }
 }
 
-/// What becomes of a tensor when several GPUs share the model.
-enum Fate {
+/// How several GPUs share a tensor.
+enum Sharing {
     Split,
     KeysAndValues,
     Replicated,
 }
 
-fn fate(name: &str, tensor: &TensorInfo) -> Fate {
+fn sharing_of(name: &str, tensor: &TensorInfo) -> Sharing {
     let has = |part: &str| name.contains(part);
     let sees = has("visual.") || has("vision") || has("audio") || has("multi_modal_projector");
     let whole = has("kv_a_proj") || has("q_a_proj") || has("mlp.gate.") || has("norm") || sees;
     match tensor.shape.len() < 2 || whole {
-        true => Fate::Replicated,
-        false if has(".k_proj.") || has(".v_proj.") => Fate::KeysAndValues,
-        false => Fate::Split,
+        true => Sharing::Replicated,
+        false if has(".k_proj.") || has(".v_proj.") => Sharing::KeysAndValues,
+        false => Sharing::Split,
     }
 }
 
-/// The header of one file, checked against the file's length.
-fn read_header(reach: &Reach, path: &Path) -> Result<Metadata, FolderError> {
+/// Reads the header of one file and checks it against the file's length.
+fn read_header(scope: &ReadScope, path: &Path) -> Result<Metadata, FolderError> {
     let failed = |problem| FolderError::Io { path: path.to_owned(), problem };
-    let mut file = reach.open(path).map_err(failed)?;
+    let mut file = scope.open(path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();
     let mut size = [0; 8];
     file.read_exact(&mut size).map_err(failed)?;
@@ -147,7 +147,7 @@ fn read_header(reach: &Reach, path: &Path) -> Result<Metadata, FolderError> {
     }
 }
 
-/// A name without a path in it.
+/// Returns whether a name has no path in it.
 fn is_plain(name: &str) -> bool {
     Path::new(name).file_name().is_some_and(|file| file == name) && !name.contains(['/', '\\', '\0'])
 }

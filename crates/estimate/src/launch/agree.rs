@@ -1,4 +1,4 @@
-//! One number for a model of the catalogue: its estimate and the arguments of its runtime say the same, or it is refused.
+//! One number for a model of the catalogue: its estimate and the arguments of its runtime agree, or it is refused.
 
 use berth_domain::RuntimeName;
 use berth_engines::Engine;
@@ -11,19 +11,19 @@ use crate::model::Model;
 /// A program whose arguments are known, by the name of its runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// The server of llama.cpp.
+    /// llama-server, the server of llama.cpp.
     LlamaServer,
     /// vLLM.
     Vllm,
-    /// Ollama, which is told through its environment.
+    /// Ollama, which is configured through its environment.
     Ollama,
-    /// Any other. What its arguments say in the words of the estimate's profile is held against it; what they leave
-    /// out is its operator's business.
+    /// Any other program. Arguments in the options of the estimate's profile are compared with the estimate; missing
+    /// ones are left to the operator.
     Other,
 }
 
 impl Program {
-    /// The program behind a runtime: `llama-server`, `vllm`, `ollama`, and names that begin so.
+    /// Returns the program behind a runtime: `llama-server`, `vllm`, `ollama`, and names that begin so.
     #[must_use]
     pub fn of(runtime: &RuntimeName) -> Self {
         match Engine::of(runtime.as_str()) {
@@ -34,7 +34,7 @@ impl Program {
         }
     }
 
-    /// The engine whose table of options is the program's.
+    /// Returns the engine whose table of options applies to the program.
     pub(super) const fn engine(self) -> Option<Engine> {
         match self {
             Self::LlamaServer => Some(Engine::LlamaServer),
@@ -44,7 +44,7 @@ impl Program {
         }
     }
 
-    /// Whether a profile can speak of it.
+    /// Returns whether a profile describes this program.
     const fn has(self, profile: Profile) -> bool {
         match self {
             Self::LlamaServer | Self::Ollama => matches!(profile, Profile::LlamaCpp | Profile::Conservative),
@@ -54,25 +54,25 @@ impl Program {
     }
 }
 
-/// An estimate, and what must be added to the arguments to make it true.
+/// An estimate, and the arguments that must be added to make it true.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreement {
-    /// The estimate.
+    /// The estimate for the launch.
     pub estimate: Estimate,
-    /// Arguments that are missing.
+    /// The arguments that are missing.
     pub missing: Vec<String>,
 }
 
-/// Why an estimate and the arguments of a runtime do not go together.
+/// Why an estimate and the arguments of a runtime do not agree.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAgreed {
     /// No estimate can be made.
     #[error(transparent)]
     Estimate(#[from] EstimateError),
-    /// Arguments that no estimate covers.
+    /// An argument has an effect that no estimate covers.
     #[error(transparent)]
     Args(#[from] LaunchError),
-    /// They say different things.
+    /// The arguments and the estimate differ.
     #[error("{}", list(.0))]
     Differ(Vec<Disagreement>),
     /// The estimate is of another program's memory.
@@ -97,8 +97,8 @@ pub fn agree<S: AsRef<str>>(
     Ok(Agreement { estimate, missing })
 }
 
-/// Estimates a model for what is asked and, where that leaves something open, for what the arguments say; else for
-/// `parallel` sequences.
+/// Estimates a model for what is asked. What that leaves open is taken from the arguments, else `parallel` sequences
+/// are assumed.
 pub fn estimate_for_launch<S: AsRef<str>>(
     model: &Model,
     program: Program,
@@ -110,7 +110,7 @@ pub fn estimate_for_launch<S: AsRef<str>>(
     if !program.has(profile) {
         return Err(NotAgreed::OtherProgram(profile));
     }
-    // Ollama is told to serve as many at once as the model says, and no argument changes that.
+    // The agent configures Ollama to serve as many sequences as the model states, and no argument changes that.
     if let Some(other) = asked.parallel.filter(|asked| program == Program::Ollama && *asked != parallel) {
         let launched = Launched::Said(parallel.to_string());
         let differs = Disagreement { flag: "concurrency".to_owned(), estimated: other.to_string(), launched };
@@ -121,8 +121,8 @@ pub fn estimate_for_launch<S: AsRef<str>>(
     Ok(model.estimate(&merged(asked, said, profile))?)
 }
 
-/// Computes the arguments that must be added so that the program takes what was estimated. Refuses arguments that say
-/// something else than the estimate, and an estimate of another program's memory.
+/// Computes the arguments that must be added so that the program takes what was estimated. Refuses arguments that
+/// contradict the estimate, and an estimate of another program's memory.
 ///
 /// It needs the estimate and not the files, so a server can do this for files that only a runner can read.
 pub fn missing_arguments<S: AsRef<str>>(
@@ -150,7 +150,7 @@ pub fn missing_arguments<S: AsRef<str>>(
     }
 }
 
-/// What was asked, and what arguments say of the rest.
+/// Merges what was asked with what the arguments state.
 fn merged(asked: &Options, said: Options, profile: Profile) -> Options {
     Options {
         profile: Some(profile),
@@ -166,7 +166,7 @@ fn merged(asked: &Options, said: Options, profile: Profile) -> Options {
     }
 }
 
-/// The arguments that say what was left out, each with its value.
+/// Returns the missing arguments, each with its value.
 fn missing(program: Program, estimate: &Estimate, unsaid: &[Disagreement]) -> Vec<String> {
     let all = arguments_for(program, estimate);
     let mut missing = Vec::new();

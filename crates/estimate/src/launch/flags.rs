@@ -1,4 +1,4 @@
-//! What the arguments of a program say of its memory.
+//! The arguments of a program that concern its memory.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,27 @@ use berth_engines::{Engine, Meaning};
 use super::{LaunchError, Program};
 use crate::inputs::Profile;
 
-/// Options of which an estimate must know although they mean something else in the first place: a draft model takes
-/// memory, and may be code.
+/// Options that an estimate must know of although their table row has another meaning: a draft model takes memory, and
+/// may be code.
 const DRAFTS: [&str; 3] = ["--speculative-config", "--spec-method", "--spec-model"];
 
-/// What was said with each option, by its name in the table of the engine. What is said twice counts as it was said last,
-/// as the programs have it.
+/// The values of options, by the option's name in the table of the engine. The last value of a repeated option counts,
+/// as in the programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Said(BTreeMap<String, Word>);
+pub(super) struct GivenOptions(BTreeMap<String, GivenOption>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Word {
-    /// The option as it was said, in full.
+struct GivenOption {
+    /// The option as it was written, in full.
     name: String,
     value: String,
-    /// Whether it changes how much memory a GPU gives.
+    /// Whether the option changes how much memory a GPU gives.
     is_memory: bool,
 }
 
-impl Said {
-    /// Reads arguments as the program does. Of a program that nobody knows, the words of the estimate's profile are read,
-    /// in any spelling.
+impl GivenOptions {
+    /// Reads arguments as the program does. For a program without a table, the options of the estimate's profile are
+    /// read, in any spelling.
     pub(super) fn read<S: AsRef<str>>(program: Program, profile: Profile, args: &[S]) -> Result<Self, LaunchError> {
         let words = match program.engine() {
             Some(engine) => engine.read(args)?,
@@ -38,29 +38,29 @@ impl Said {
             let key = word.canonical().to_owned();
             let changes = word.means().is_some_and(|means| matches!(means, Meaning::Memory | Meaning::Placement));
             let is_memory = changes || DRAFTS.contains(&key.as_str());
-            said.insert(key, Word { value: word.values.join(" "), name: word.name, is_memory });
+            said.insert(key, GivenOption { value: word.values.join(" "), name: word.name, is_memory });
         }
         Ok(Self(said))
     }
 
-    /// What was said, if anything.
+    /// Returns the value of an option, if it was given.
     pub(super) fn get(&self, option: &str) -> Option<&str> {
         self.0.get(option).map(|word| word.value.as_str())
     }
 
-    /// The name by which an option was said last, if it was.
+    /// Returns the name by which an option was last given, if it was.
     pub(super) fn spelled(&self, option: &str) -> Option<&str> {
         self.0.get(option).map(|word| word.name.as_str())
     }
 
-    /// Every option that changes the memory and is not one of these, with its value.
+    /// Returns all options that change the memory and are not in `covered`, with their values.
     pub(super) fn not_covered<'a>(&'a self, covered: &'a [&str]) -> impl Iterator<Item = (&'a str, &'a str)> {
         let words = self.0.iter().filter(|(key, word)| word.is_memory && !covered.contains(&key.as_str()));
         words.map(|(key, word)| (key.as_str(), word.value.as_str()))
     }
 }
 
-/// The engine in whose words a profile speaks.
+/// Returns the engine whose options a profile uses.
 pub(super) const fn profile_engine(profile: Profile) -> Engine {
     match profile {
         Profile::LlamaCpp | Profile::Conservative => Engine::LlamaServer,

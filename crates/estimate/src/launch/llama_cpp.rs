@@ -5,7 +5,7 @@ use berth_domain::GpuCount;
 use crate::estimate::Estimate;
 use crate::inputs::{CacheType, Options};
 
-use super::flags::Said;
+use super::flags::GivenOptions;
 use super::{Comparison, Disagreement, LaunchError};
 
 const CONTEXT: &str = "--ctx-size";
@@ -21,11 +21,11 @@ const LAYERS: &str = "--n-gpu-layers";
 const PROJECTOR: &str = "--mmproj";
 const PROJECTOR_URL: &str = "--mmproj-url";
 
-/// Options that are held against the estimate one by one.
+/// Options that are compared with the estimate one by one.
 const COMPARED: [&str; 11] =
     [CONTEXT, PARALLEL, CACHE_K, CACHE_V, FLASH, BATCH, UNIFIED, SPLIT, SPLIT_MODE, LAYERS, PROJECTOR];
 
-/// Options that change RAM, or a buffer only downwards, and leave what a GPU gives as it was estimated.
+/// Options that change RAM, or make a buffer smaller, and leave the GPU memory as it was estimated.
 const WITHOUT_EFFECT: [&str; 8] = [
     "--batch-size",
     "--cache-ram",
@@ -37,10 +37,10 @@ const WITHOUT_EFFECT: [&str; 8] = [
     "--pooling",
 ];
 
-/// What other options would change.
-const OTHERWISE: &str = "all of the model on the GPU, and nothing beside it";
+/// What the estimate assumes about all other options.
+const ASSUMED_OTHERWISE: &str = "all of the model on the GPU, and nothing beside it";
 
-pub(super) fn compare(said: &Said, estimate: &Estimate) -> Vec<Disagreement> {
+pub(super) fn compare(said: &GivenOptions, estimate: &Estimate) -> Vec<Disagreement> {
     let (inputs, model) = (&estimate.inputs, &estimate.model);
     let mut held = Comparison::new(said);
     held.hold(CONTEXT, inputs.tokens(), |value| match value {
@@ -79,13 +79,13 @@ pub(super) fn compare(said: &Said, estimate: &Estimate) -> Vec<Disagreement> {
         }
     }
     for (flag, _) in not_covered(said) {
-        held.absent(flag, OTHERWISE);
+        held.absent(flag, ASSUMED_OTHERWISE);
     }
     held.found
 }
 
-/// Options that no estimate here knows of.
-fn not_covered(said: &Said) -> impl Iterator<Item = (&str, &str)> {
+/// Returns options that no estimate covers.
+fn not_covered(said: &GivenOptions) -> impl Iterator<Item = (&str, &str)> {
     let is_default = |(option, _): &(&str, &str)| match said.spelled(option) {
         Some("--kv-offload" | "-kvo" | "--no-mmproj" | "--no-mmproj-auto" | "--no-op-offload") => true,
         Some(_) | None => false,
@@ -94,8 +94,8 @@ fn not_covered(said: &Said) -> impl Iterator<Item = (&str, &str)> {
     said.not_covered(&COMPARED).filter(other).filter(move |word| !is_default(word))
 }
 
-/// Whether one cache for all sequences was asked for, or one for each.
-fn unified(said: &Said) -> Option<bool> {
+/// Returns whether one cache for all sequences was asked for, or one for each.
+fn unified(said: &GivenOptions) -> Option<bool> {
     said.spelled(UNIFIED).map(|spelled| !spelled.contains("no-kv"))
 }
 
@@ -113,14 +113,14 @@ pub(super) fn arguments(estimate: &Estimate) -> Vec<String> {
         (SPLIT_MODE, "layer".to_owned()),
     ];
     if most > 1 {
-        // Parts beyond the GPUs that are there count for nothing, so one list does for every count.
+        // Shares beyond the GPUs that are there count for nothing, so one list serves all counts.
         args.push((SPLIT, vec!["1"; usize::from(most)].join(",")));
     }
     let unified = inputs.unified_cache.then(|| UNIFIED.to_owned());
     args.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).chain(unified).collect()
 }
 
-pub(super) fn wish(said: &Said, options: &mut Options) -> Result<(), LaunchError> {
+pub(super) fn read_inputs(said: &GivenOptions, options: &mut Options) -> Result<(), LaunchError> {
     if let Some((flag, _)) = not_covered(said).next() {
         return Err(LaunchError::NotCovered(flag.to_owned()));
     }
@@ -153,7 +153,7 @@ pub(super) fn wish(said: &Said, options: &mut Options) -> Result<(), LaunchError
     Ok(())
 }
 
-fn number(said: &Said, flag: &'static str) -> Result<Option<u64>, LaunchError> {
+fn number(said: &GivenOptions, flag: &'static str) -> Result<Option<u64>, LaunchError> {
     let parse = |value: &str| value.parse().map_err(|_| LaunchError::NotANumber { flag, value: value.to_owned() });
     said.get(flag).map(parse).transpose()
 }
@@ -162,7 +162,7 @@ fn is_number(value: &str, number: u64) -> bool {
     value.parse() == Ok(number)
 }
 
-/// On, off, or neither: "auto" may be either, and is not the same as what was estimated.
+/// Reads on or off. `auto` is neither: it may not be what was estimated.
 fn switch(value: &str) -> Option<bool> {
     match value {
         "on" | "1" | "true" | "enabled" => Some(true),
@@ -171,14 +171,14 @@ fn switch(value: &str) -> Option<bool> {
     }
 }
 
-/// Whether all parts of a split are the same.
+/// Returns whether all parts of a split are equal.
 fn is_even(split: &str) -> bool {
     let mut parts = split.split([',', '/']).map(|part| part.trim().parse::<f64>().ok());
     let first = parts.next().flatten();
     first.is_some_and(|part| part > 0.0) && parts.all(|part| part == first)
 }
 
-/// Whether so many layers are all of them and the output.
+/// Returns whether this many layers include all of them and the output.
 fn covers(value: &str, layers: usize) -> bool {
     value == "all" || value.parse::<usize>().is_ok_and(|said| said > layers)
 }

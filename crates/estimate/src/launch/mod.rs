@@ -1,8 +1,8 @@
-//! Whether a program is started with what was estimated.
+//! Comparing how a program is started with what was estimated.
 //!
-//! A claim is right only for the context, the cache and the batch that it was computed for. [`disagreements`] holds
-//! the arguments of a model against its estimate; [`arguments`] gives those that make the estimate true, for what was
-//! not said; [`options`] takes what was said as the wish for another estimate; [`agree`] does all of it for a model of
+//! A claim is right only for the context, the cache and the batch that it was computed for. [`disagreements`] compares
+//! the arguments of a model with its estimate; [`arguments`] returns those that make the estimate true, for what was
+//! not stated; [`options`] reads arguments as the inputs of another estimate; [`agree`] does all of it for a model of
 //! the catalogue.
 
 mod agree;
@@ -20,26 +20,26 @@ use crate::estimate::Estimate;
 use crate::inputs::{Options, Profile, UnknownName};
 
 pub use agree::{Agreement, NotAgreed, Program, agree, estimate_for_launch, missing_arguments};
-use flags::Said;
+use flags::GivenOptions;
 
-/// What a program was told of one thing.
+/// What the arguments say about one option.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Launched {
-    /// Nothing: it does what its version does by itself.
+    /// The option is not given: the program uses its own default.
     NotSaid,
-    /// This.
+    /// The option is given with this value.
     Said(String),
 }
 
-/// Something that was estimated one way and would be started another.
+/// A difference between an estimate and the arguments of a launch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Disagreement {
-    /// The argument in question.
+    /// The name of the option.
     pub flag: String,
-    /// What the estimate assumed.
+    /// The value that the estimate assumed.
     pub estimated: String,
-    /// What the program was told.
+    /// The value that the arguments state.
     pub launched: Launched,
 }
 
@@ -53,36 +53,36 @@ impl fmt::Display for Disagreement {
     }
 }
 
-/// Why arguments cannot be taken as a wish.
+/// Why arguments cannot be read as the inputs of an estimate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LaunchError {
-    /// A value that is none.
+    /// A value is not a number.
     #[error("{flag} {value:?} is not a number that can be estimated for")]
     NotANumber {
-        /// Which argument.
+        /// The name of the option.
         flag: &'static str,
-        /// Its value.
+        /// The value that was given.
         value: String,
     },
-    /// A type that is none.
+    /// A cache type is unknown.
     #[error(transparent)]
     Unknown(#[from] UnknownName),
-    /// Something that no estimate covers.
+    /// An argument has an effect that no estimate covers.
     #[error("{0} is not covered by an estimate")]
     NotCovered(String),
-    /// The program could not read them, or not as they look.
+    /// The program could not read the arguments, or not as they look.
     #[error(transparent)]
     Misread(#[from] Misread),
 }
 
-/// Where the arguments of a program and an estimate differ. Nothing, if the estimate is right for them.
+/// Returns where the arguments of a program and an estimate differ: nothing, if the estimate is right for them.
 pub fn disagreements<S: AsRef<str>>(
     program: Program,
     args: &[S],
     estimate: &Estimate,
 ) -> Result<Vec<Disagreement>, LaunchError> {
     let profile = estimate.inputs.profile;
-    let said = Said::read(program, profile, args)?;
+    let said = GivenOptions::read(program, profile, args)?;
     Ok(match (program, profile) {
         (Program::Ollama, _) => ollama::compare(&said, estimate),
         (_, Profile::Vllm) => vllm::compare(&said, estimate),
@@ -90,13 +90,13 @@ pub fn disagreements<S: AsRef<str>>(
     })
 }
 
-/// The arguments that make the program of the estimate's profile do what was estimated.
+/// Returns the arguments that make the program of the estimate's profile do what was estimated.
 #[must_use]
 pub fn arguments(estimate: &Estimate) -> Vec<String> {
     arguments_for(Program::Other, estimate)
 }
 
-/// The arguments that make a program do what was estimated.
+/// Returns the arguments that make a program do what was estimated.
 pub(crate) fn arguments_for(program: Program, estimate: &Estimate) -> Vec<String> {
     match (program, estimate.inputs.profile) {
         (Program::Ollama, _) => ollama::arguments(estimate),
@@ -105,35 +105,36 @@ pub(crate) fn arguments_for(program: Program, estimate: &Estimate) -> Vec<String
     }
 }
 
-/// What should be estimated for a program with these arguments. What they do not say stays as it is in `base`.
+/// Returns the inputs of an estimate for a program with these arguments. What they do not state stays as it is in
+/// `base`.
 pub fn options<S: AsRef<str>>(
     program: Program,
     args: &[S],
     profile: Profile,
     base: &Options,
 ) -> Result<Options, LaunchError> {
-    let said = Said::read(program, profile, args)?;
+    let said = GivenOptions::read(program, profile, args)?;
     let mut options = Options { profile: Some(profile), ..base.clone() };
     match (program, profile) {
-        (Program::Ollama, _) => ollama::wish(&said, &mut options)?,
-        (_, Profile::Vllm) => vllm::wish(&said, &mut options)?,
-        (_, Profile::LlamaCpp | Profile::Conservative) => llama_cpp::wish(&said, &mut options)?,
+        (Program::Ollama, _) => ollama::read_inputs(&said, &mut options)?,
+        (_, Profile::Vllm) => vllm::read_inputs(&said, &mut options)?,
+        (_, Profile::LlamaCpp | Profile::Conservative) => llama_cpp::read_inputs(&said, &mut options)?,
     }
     Ok(options)
 }
 
-/// Collects what differs.
+/// Collects the differences.
 struct Comparison<'a> {
-    said: &'a Said,
+    said: &'a GivenOptions,
     found: Vec<Disagreement>,
 }
 
 impl<'a> Comparison<'a> {
-    const fn new(said: &'a Said) -> Self {
+    const fn new(said: &'a GivenOptions) -> Self {
         Self { said, found: Vec::new() }
     }
 
-    /// Holds what was said against what was estimated. `agrees` gets nothing where nothing was said.
+    /// Compares a given value with the estimated one. `agrees` gets `None` where no value was given.
     fn hold(&mut self, flag: &str, estimated: impl fmt::Display, agrees: impl Fn(Option<&str>) -> bool) {
         let value = self.said.get(flag);
         if agrees(value) {
@@ -143,7 +144,7 @@ impl<'a> Comparison<'a> {
         self.found.push(Disagreement { flag: flag.to_owned(), estimated: estimated.to_string(), launched });
     }
 
-    /// An argument that must not be there at all.
+    /// Notes an option that must not be given at all.
     fn absent(&mut self, flag: &str, estimated: &str) {
         self.hold(flag, estimated, |value| value.is_none());
     }

@@ -1,22 +1,22 @@
-//! The words by which a model states what Ollama is told through its environment.
+//! The options by which a model entry states what Ollama reads from its environment.
 
 use crate::estimate::Estimate;
 use crate::inputs::{CacheType, Options};
 
-use super::flags::Said;
+use super::flags::GivenOptions;
 use super::{Comparison, Disagreement, LaunchError};
 
 const CONTEXT: &str = "--num-ctx";
 const CACHE: &str = "--kv-cache-type";
 const FLASH: &str = "--flash-attention";
 
-/// The batch that Ollama uses, which no argument changes.
+/// The batch size of Ollama, which no argument changes.
 const BATCH: u64 = 512;
 
-pub(super) fn compare(said: &Said, estimate: &Estimate) -> Vec<Disagreement> {
+pub(super) fn compare(said: &GivenOptions, estimate: &Estimate) -> Vec<Disagreement> {
     let inputs = &estimate.inputs;
     let mut held = Comparison::new(said);
-    // Its context is that of one sequence. By itself it chooses one by the size of the GPU.
+    // Ollama's context is that of one sequence. Its default depends on the size of the GPU.
     held.hold(CONTEXT, inputs.context, |value| value.is_some_and(|value| value.parse() == Ok(inputs.context)));
     held.hold(CACHE, cache_type(estimate), |value| match value {
         None => is_cache(estimate, CacheType::F16),
@@ -27,7 +27,7 @@ pub(super) fn compare(said: &Said, estimate: &Estimate) -> Vec<Disagreement> {
     held.found
 }
 
-/// It stores keys and values in one type.
+/// Returns whether keys and values are both of this type: Ollama stores them in one.
 fn is_cache(estimate: &Estimate, said: CacheType) -> bool {
     (estimate.inputs.cache_type_k, estimate.inputs.cache_type_v) == (said, said)
 }
@@ -61,7 +61,7 @@ pub(super) fn arguments(estimate: &Estimate) -> Vec<String> {
     .collect()
 }
 
-pub(super) fn wish(said: &Said, options: &mut Options) -> Result<(), LaunchError> {
+pub(super) fn read_inputs(said: &GivenOptions, options: &mut Options) -> Result<(), LaunchError> {
     if let Some(value) = said.get(CONTEXT) {
         let wrong = |_| LaunchError::NotANumber { flag: CONTEXT, value: value.to_owned() };
         options.context = Some(value.parse().map_err(wrong)?);

@@ -5,7 +5,7 @@ use berth_domain::GpuCount;
 use crate::estimate::Estimate;
 use crate::inputs::{CacheType, Options};
 
-use super::flags::Said;
+use super::flags::GivenOptions;
 use super::{Comparison, Disagreement, LaunchError};
 
 const CONTEXT: &str = "--max-model-len";
@@ -15,10 +15,10 @@ const BATCH: &str = "--max-num-batched-tokens";
 const TENSOR_PARALLEL: &str = "--tensor-parallel-size";
 const UTILIZATION: &str = "--gpu-memory-utilization";
 
-/// Options that are held against the estimate one by one.
+/// Options that are compared with the estimate one by one.
 const COMPARED: [&str; 6] = [CONTEXT, PARALLEL, CACHE, BATCH, TENSOR_PARALLEL, UTILIZATION];
 
-/// Options that change RAM, or memory only downwards, and leave what a GPU must give as it was estimated.
+/// Options that change RAM, or make memory use smaller, and leave the GPU memory as it was estimated.
 const WITHOUT_EFFECT: [&str; 9] = [
     "--enforce-eager",
     "--attention-backend",
@@ -31,7 +31,7 @@ const WITHOUT_EFFECT: [&str; 9] = [
     "--language-model-only",
 ];
 
-/// Values that say what the estimate assumes anyway.
+/// Values that state what the estimate assumes anyway.
 const NEUTRAL: [(&str, &str); 7] = [
     ("--pipeline-parallel-size", "1"),
     ("--data-parallel-size", "1"),
@@ -42,10 +42,10 @@ const NEUTRAL: [(&str, &str); 7] = [
     ("--cpu-offload-gb", "0"),
 ];
 
-/// What other options would change.
-const OTHERWISE: &str = "one copy of the model as its files are, and nothing beside it";
+/// What the estimate assumes about all other options.
+const ASSUMED_OTHERWISE: &str = "one copy of the model as its files are, and nothing beside it";
 
-pub(super) fn compare(said: &Said, estimate: &Estimate) -> Vec<Disagreement> {
+pub(super) fn compare(said: &GivenOptions, estimate: &Estimate) -> Vec<Disagreement> {
     let (inputs, model) = (&estimate.inputs, &estimate.model);
     let mut held = Comparison::new(said);
     held.hold(CONTEXT, inputs.context, |value| match value {
@@ -55,12 +55,12 @@ pub(super) fn compare(said: &Said, estimate: &Estimate) -> Vec<Disagreement> {
     held.hold(PARALLEL, inputs.parallel, |value| value.and_then(count) == Some(inputs.parallel));
     held.hold(BATCH, inputs.batch, |value| value.and_then(count) == Some(inputs.batch));
     held.hold(CACHE, inputs.cache_type_k, |value| match value {
-        // By itself it stores what the model computes in, and all of those take two bytes.
+        // The default stores the type that the model computes in, and all of those take two bytes.
         None | Some("auto") => matches!(inputs.cache_type_k, CacheType::F16 | CacheType::Bf16),
         Some(value) => value.parse() == Ok(inputs.cache_type_k),
     });
     held.hold(TENSOR_PARALLEL, counts(estimate), |value| match value {
-        // Whoever starts it fills in the number of GPUs.
+        // The agent fills in the number of GPUs at start.
         None => true,
         Some(value) => {
             let size = value.parse().ok().map(GpuCount::new);
@@ -69,13 +69,13 @@ pub(super) fn compare(said: &Said, estimate: &Estimate) -> Vec<Disagreement> {
     });
     held.absent(UTILIZATION, "the share that belongs to the slot");
     for (flag, _) in not_covered(said) {
-        held.absent(flag, OTHERWISE);
+        held.absent(flag, ASSUMED_OTHERWISE);
     }
     held.found
 }
 
-/// Options that no estimate here knows of.
-fn not_covered(said: &Said) -> impl Iterator<Item = (&str, &str)> {
+/// Returns options that no estimate covers.
+fn not_covered(said: &GivenOptions) -> impl Iterator<Item = (&str, &str)> {
     said.not_covered(&COMPARED).filter(|word| !WITHOUT_EFFECT.contains(&word.0) && !NEUTRAL.contains(word))
 }
 
@@ -101,7 +101,7 @@ pub(super) fn arguments(estimate: &Estimate) -> Vec<String> {
     .collect()
 }
 
-pub(super) fn wish(said: &Said, options: &mut Options) -> Result<(), LaunchError> {
+pub(super) fn read_inputs(said: &GivenOptions, options: &mut Options) -> Result<(), LaunchError> {
     if let Some((flag, _)) = not_covered(said).next() {
         return Err(LaunchError::NotCovered(flag.to_owned()));
     }
@@ -124,7 +124,7 @@ pub(super) fn wish(said: &Said, options: &mut Options) -> Result<(), LaunchError
     Ok(())
 }
 
-/// A count as vLLM reads it: `8192`, `8k` for thousands, `8K` for 1024s, with a fraction if need be.
+/// Parses a count as vLLM does: `8192`, `8k` for thousands, `8K` for 1024s, with a fraction if needed.
 fn count(value: &str) -> Option<u64> {
     let (digits, unit) = match value.char_indices().last()? {
         (at, 'k') => (value.get(..at)?, 1_000),

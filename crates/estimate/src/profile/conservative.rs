@@ -1,4 +1,4 @@
-//! A program that saves nothing: every buffer at its largest.
+//! A conservative profile: a program that saves nothing, with all buffers at their largest.
 //!
 //! With `u` tokens at once, embedding `E`, vocabulary `V`, heads `H`, feed-forward `F` and context `c`:
 //!
@@ -12,20 +12,20 @@
 use crate::estimate::{DeviceEstimate, EstimateError, Parts, bytes};
 use crate::inputs::Inputs;
 use crate::profile::{GgufFacts, state_bytes, widest};
-use crate::shape::{Layer, Shape};
+use crate::shape::{Layer, ModelShape};
 use crate::split::{LayerSpan, by_layer};
 
-/// Contexts are rounded up to this, without and with flash attention.
+/// Contexts are rounded up to a multiple of this, without and with flash attention.
 const CELL_STEPS: (u64, u64) = (32, 256);
 
-/// What each of so many GPUs must give.
+/// Estimates the memory of each of `gpus` GPUs.
 pub(crate) fn devices(facts: &GgufFacts, inputs: &Inputs, gpus: u16) -> Result<Vec<DeviceEstimate>, EstimateError> {
     let layers = u16::try_from(facts.shape.layers.len()).map_err(|_| EstimateError::TooLarge)?;
     let spans = by_layer(layers, gpus);
     spans.iter().enumerate().map(|(rank, span)| device(facts, inputs, rank, *span)).collect()
 }
 
-/// Kept in the machine's memory: the token embedding.
+/// Returns the bytes in host memory: the token embedding.
 pub(crate) fn host(facts: &GgufFacts) -> u128 {
     u128::from(facts.weights.token_embedding)
 }
@@ -55,11 +55,11 @@ fn batch(inputs: &Inputs) -> u128 {
     u128::from(inputs.batch.min(inputs.tokens()))
 }
 
-fn output(shape: &Shape, inputs: &Inputs) -> u128 {
+fn output(shape: &ModelShape, inputs: &Inputs) -> u128 {
     4 * batch(inputs) * (u128::from(shape.embedding) + u128::from(shape.vocabulary))
 }
 
-/// Keys and values of the whole context, whatever the layer would need of them.
+/// Returns the bytes of keys and values of the whole context, whatever the layer would need of them.
 fn cache(layer: &Layer, inputs: &Inputs) -> u128 {
     let states = state_bytes(layer, inputs.parallel);
     if !layer.caches {
@@ -89,7 +89,7 @@ fn compute(facts: &GgufFacts, layers: &[Layer], inputs: &Inputs, last: bool) -> 
     4 * u * (embedding + 1 + context) + attention.max(feed_forward).max(recurrence).max(results)
 }
 
-/// All experts of a token together, where there are experts.
+/// Returns the width of all experts of a token together, where there are experts.
 fn feed_forward_width(layer: &Layer) -> u64 {
     let routed = layer.experts.map_or(0, |experts| experts.used.saturating_mul(experts.feed_forward));
     layer.feed_forward.max(routed)

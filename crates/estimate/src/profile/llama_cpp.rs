@@ -8,17 +8,17 @@ use berth_domain::Bytes;
 use crate::estimate::{DeviceEstimate, EstimateError, Parts, bytes};
 use crate::inputs::{CacheType, Inputs};
 use crate::profile::{GgufFacts, state_bytes};
-use crate::shape::{Layer, Shape};
+use crate::shape::{Layer, ModelShape};
 use crate::split::{LayerSpan, by_layer};
 
-/// Contexts and windows are rounded up to this.
+/// Contexts and windows are rounded up to a multiple of this.
 const CELL_STEP: u64 = 256;
-/// With several GPUs, batches overlap: each GPU keeps so many copies of its inputs.
+/// With several GPUs, batches overlap: each GPU keeps this many copies of its inputs.
 const PIPELINE_COPIES: u128 = 4;
 
-/// The room between the tensors of a graph, each of which begins at a multiple of 128 bytes.
+/// The padding between the tensors of a graph, each of which begins at a multiple of 128 bytes.
 const ALIGNMENT: u128 = 16 << 10;
-/// Rows of a token that wait beside the attention for a feed-forward part that takes the same input.
+/// Rows of a token that are held beside the attention for a feed-forward part that takes the same input.
 const PARALLEL_ROWS: u128 = 1;
 /// Bytes for each token of a batch in inputs that only some architectures have, such as places in a cache of windows.
 const SMALL_INPUTS: u128 = 32;
@@ -28,11 +28,12 @@ const SMALL_INPUTS: u128 = 32;
 struct Sizes {
     /// Cells of one cache.
     cells: u64,
-    /// Caches: one for all sequences, or one for each.
+    /// The number of caches: one for all sequences, or one for each.
     streams: u64,
-    /// Tokens computed at once, as they were asked for.
+    /// Tokens computed at once, as asked for.
     asked: u64,
-    /// Tokens that buffers are made for: each sequence has the same part of a batch, so it is a multiple of them.
+    /// Tokens that buffers are made for: each sequence has the same part of a batch, so it is a multiple of their
+    /// number.
     batch: u64,
 }
 
@@ -51,7 +52,7 @@ impl Sizes {
         }
     }
 
-    /// Cells of one cache for a layer: with a window, the window and one batch.
+    /// Returns the cells of one cache for a layer: with a window, the window and one batch.
     fn cells_of(&self, layer: &Layer, inputs: &Inputs) -> u64 {
         let Some(window) = layer.window else { return self.cells };
         let sharers = if inputs.unified_cache { inputs.parallel } else { 1 };
@@ -60,14 +61,14 @@ impl Sizes {
     }
 }
 
-/// What each of so many GPUs must give.
+/// Estimates the memory of each of `gpus` GPUs.
 pub(crate) fn devices(facts: &GgufFacts, inputs: &Inputs, gpus: u16) -> Result<Vec<DeviceEstimate>, EstimateError> {
     let layers = u16::try_from(facts.shape.layers.len()).map_err(|_| EstimateError::TooLarge)?;
     let spans = by_layer(layers, gpus);
     spans.iter().enumerate().map(|(rank, span)| device(facts, inputs, rank, *span, gpus)).collect()
 }
 
-/// Kept in the machine's memory: what looks tokens up, and the results.
+/// Returns the bytes in host memory: the token embedding, and the results.
 pub(crate) fn host(facts: &GgufFacts, inputs: &Inputs) -> u128 {
     let shape = &facts.shape;
     u128::from(facts.weights.input) + output_row(shape) * u128::from(inputs.parallel)
@@ -97,13 +98,13 @@ fn device(
     Ok(DeviceEstimate { layers: span, parts })
 }
 
-/// Keys, values, an indexer's keys and states of one layer.
-fn cache(shape: &Shape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128 {
+/// Returns the bytes of keys, values, an indexer's keys and states of one layer.
+fn cache(shape: &ModelShape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128 {
     let states = state_bytes(layer, inputs.parallel);
     if !layer.caches {
         return states;
     }
-    // Values that lie transposed, as they do without flash attention, all take the room of the widest.
+    // Transposed values, as they are without flash attention, all take the width of the widest.
     let value_row = match (shape.latent, inputs.flash_attention) {
         (true, _) => 0,
         (false, true) => layer.value_row(),
@@ -115,8 +116,8 @@ fn cache(shape: &Shape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128 {
     u128::from(row) * u128::from(sizes.cells_of(layer, inputs)) * u128::from(sizes.streams) + states
 }
 
-/// The buffer for computing on one GPU: its inputs, and the largest of the steps.
-fn compute(shape: &Shape, layers: &[Layer], inputs: &Inputs, sizes: Sizes, output: bool, gpus: u16) -> u128 {
+/// Returns the compute buffer of one GPU: its inputs, and the largest of the steps.
+fn compute(shape: &ModelShape, layers: &[Layer], inputs: &Inputs, sizes: Sizes, output: bool, gpus: u16) -> u128 {
     if layers.is_empty() && !output {
         return 0;
     }
@@ -128,18 +129,18 @@ fn compute(shape: &Shape, layers: &[Layer], inputs: &Inputs, sizes: Sizes, outpu
             recurrence(shape, layer, inputs, sizes),
         ]
     });
-    // What came out of the last layer is still in use when the results are made.
+    // The output of the last layer is still in use when the results are computed.
     let last = 16 * u128::from(sizes.batch) * u128::from(shape.embedding);
     let last = if output { last + output_row(shape) * u128::from(inputs.parallel) } else { 0 };
     let unpacked = layers.iter().map(|layer| unpacked(shape, layer, inputs, sizes)).max().unwrap_or(0);
     let largest = steps.max().unwrap_or(0).max(last);
-    // The last layer picks the rows that become results out of what it adds up.
+    // The last layer selects the rows that become results from its sums.
     let picked = if output { 8 * u128::from(inputs.parallel) * u128::from(shape.embedding) } else { 0 };
     copies * graph_inputs(shape, layers, inputs, sizes) + largest + picked + unpacked + ALIGNMENT
 }
 
-/// Masks, positions, places in the cache, and what comes from the layer before.
-fn graph_inputs(shape: &Shape, layers: &[Layer], inputs: &Inputs, sizes: Sizes) -> u128 {
+/// Returns the bytes of masks, positions, places in the cache, and the output of the layer before.
+fn graph_inputs(shape: &ModelShape, layers: &[Layer], inputs: &Inputs, sizes: Sizes) -> u128 {
     let batch = u128::from(sizes.batch);
     let scalar = if inputs.flash_attention { 2 } else { 4 };
     let places = match inputs.flash_attention || shape.latent {
@@ -155,8 +156,8 @@ fn graph_inputs(shape: &Shape, layers: &[Layer], inputs: &Inputs, sizes: Sizes) 
     caching(false) + caching(true) + positions + 4 * batch * u128::from(shape.embedding)
 }
 
-/// Scores of all heads over all cells, or with flash attention what goes in and comes out.
-fn attention(shape: &Shape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128 {
+/// Returns the scores of all heads over all cells, or with flash attention its inputs and outputs.
+fn attention(shape: &ModelShape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128 {
     if layer.heads == 0 {
         return 0;
     }
@@ -183,21 +184,21 @@ fn attention(shape: &Shape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u12
     }
 }
 
-/// The copies of one layer's cache as f16, which flash attention reads. They are kept apart from all else.
-fn unpacked(shape: &Shape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128 {
+/// Returns the copies of one layer's cache as f16, which flash attention reads. They share memory with nothing else.
+fn unpacked(shape: &ModelShape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128 {
     if !layer.caches || !inputs.flash_attention {
         return 0;
     }
     let copy = |kind: CacheType, row: u64| if kind == CacheType::F16 { 0 } else { 2 * u128::from(row) };
     let row = copy(inputs.cache_type_k, layer.key_row()) + copy(inputs.cache_type_v, layer.value_row());
-    // What waits beside the attention cannot take the place of a copy.
+    // Tensors that are held beside the attention cannot share memory with a copy.
     let waiting = if layer.build.parallel && row > 0 { 8 * u128::from(sizes.batch * shape.embedding) } else { 0 };
     row * u128::from(sizes.cells_of(layer, inputs)) * u128::from(sizes.streams) + waiting
 }
 
-/// The rows of a token that are in use at once in the feed-forward part: gate, up and their product, all experts of a
-/// token together.
-fn feed_forward(shape: &Shape, layer: &Layer, sizes: Sizes) -> u128 {
+/// Returns the rows of a token that are in use at once in the feed-forward part: gate, up and their product, all
+/// experts of a token together.
+fn feed_forward(shape: &ModelShape, layer: &Layer, sizes: Sizes) -> u128 {
     let embedding = u128::from(shape.embedding);
     let width = u128::from(layer.feed_forward);
     let dense = match (layer.build.ungated, layer.build.parallel) {
@@ -218,9 +219,9 @@ fn feed_forward(shape: &Shape, layer: &Layer, sizes: Sizes) -> u128 {
     4 * u128::from(sizes.batch) * (dense.max(routed) + rows * embedding)
 }
 
-/// What passes through a recurrent layer, and its states twice: as they were and as they become. What comes out of an
-/// attention beside it waits.
-fn recurrence(shape: &Shape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128 {
+/// Returns the input and output of a recurrent layer, and its states twice: before and after. The output of an
+/// attention beside it is held as well.
+fn recurrence(shape: &ModelShape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u128 {
     let Some(state) = layer.state else { return 0 };
     let embedding = u128::from(shape.embedding);
     let beside = if layer.caches { embedding + u128::from(layer.query_row()) } else { 0 };
@@ -228,7 +229,7 @@ fn recurrence(shape: &Shape, layer: &Layer, inputs: &Inputs, sizes: Sizes) -> u1
     4 * u128::from(sizes.batch) * width + 2 * state_bytes(layer, inputs.parallel)
 }
 
-/// The results of one token: a score for each token of the vocabulary, and the embedding it was made of.
-fn output_row(shape: &Shape) -> u128 {
+/// Returns the results of one token: a score for each token of the vocabulary, and the embedding it was computed from.
+fn output_row(shape: &ModelShape) -> u128 {
     4 * (u128::from(shape.vocabulary) + u128::from(shape.embedding))
 }

@@ -1,6 +1,6 @@
-//! What each program does with a model: one file for each.
+//! How much memory each program takes for a model: one file for each program.
 //!
-//! Sizes are computed in 128 bits. The limits on shapes and inputs keep every product far below that.
+//! Sizes are computed in 128 bits. The limits on shapes and inputs keep all products far below that.
 
 pub(crate) mod conservative;
 pub(crate) mod llama_cpp;
@@ -11,10 +11,10 @@ use berth_domain::Bytes;
 use crate::gguf::GgufModel;
 use crate::inputs::Profile;
 use crate::projector::Projector;
-use crate::shape::{Layer, Shape};
+use crate::shape::{Layer, ModelShape};
 use crate::weights::Weights;
 
-/// What a process takes on each GPU before it does anything, unless an operator knows better.
+/// Returns what a process takes on each GPU before it does any work, unless an operator states another value.
 ///
 /// For llama.cpp: the CUDA context (107 MiB on a small GPU, 555 MiB on the largest that was reported) and the
 /// workspaces of its libraries. For vLLM: the same, its collectives and its captured graphs.
@@ -26,12 +26,12 @@ pub(crate) const fn overhead(profile: Profile) -> Bytes {
     }
 }
 
-/// What a profile needs to know of a GGUF model.
+/// What a profile reads of a GGUF model.
 pub(crate) struct GgufFacts {
-    pub(crate) shape: Shape,
-    /// As in the files.
+    pub(crate) shape: ModelShape,
+    /// Weights as in the files.
     pub(crate) weights: Weights,
-    /// As on a GPU.
+    /// Weights as on a GPU.
     pub(crate) gpu_weights: Weights,
     /// The largest tensor that makes queries.
     pub(crate) query_tensor: u64,
@@ -39,7 +39,7 @@ pub(crate) struct GgufFacts {
 }
 
 impl GgufFacts {
-    pub(crate) fn new(model: &GgufModel, shape: Shape, projector: Option<Projector>) -> Self {
+    pub(crate) fn new(model: &GgufModel, shape: ModelShape, projector: Option<Projector>) -> Self {
         let layers = shape.layers.len();
         let queries = model.tensors().iter().filter(|tensor| tensor.name().ends_with(".attn_q.weight"));
         Self {
@@ -52,12 +52,12 @@ impl GgufFacts {
     }
 }
 
-/// The largest of something over some layers.
+/// Returns the largest value of a property over some layers.
 pub(crate) fn widest(layers: &[Layer], of: impl Fn(&Layer) -> u64) -> u128 {
     u128::from(layers.iter().map(of).max().unwrap_or(0))
 }
 
-/// The bytes of what recurrent layers keep for so many sequences.
+/// Returns the bytes of the states of recurrent layers for this many sequences.
 pub(crate) fn state_bytes(layer: &Layer, sequences: u64) -> u128 {
     let state = layer.state.map_or(0, |state| u128::from(state.convolution) + u128::from(state.recurrence));
     4 * state * u128::from(sequences)

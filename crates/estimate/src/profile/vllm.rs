@@ -1,7 +1,7 @@
-//! vLLM: it is told a share of each GPU, loads its weights, tries its largest batch, and fills the rest with cache.
+//! vLLM: it is given a share of each GPU, loads its weights, tries its largest batch, and fills the rest with cache.
 //!
-//! So what it takes is what it is told. An estimate says the least that it must be told: weights, the cache for the
-//! context and the sequences that were asked for, its largest batch, and what it takes beside.
+//! So vLLM takes the share that it is given. An estimate is the smallest share that works: weights, the cache for the
+//! context and the sequences that were asked for, its largest batch, and its overhead.
 
 use std::collections::BTreeSet;
 
@@ -11,20 +11,20 @@ use crate::estimate::{DeviceEstimate, Estimate, EstimateError, ModelSummary, Not
 use crate::hf::FolderModel;
 use crate::inputs::{Defaults, InputError, Inputs, Options, Profile};
 use crate::model::notes;
-use crate::shape::{Layer, Shape};
+use crate::shape::{Layer, ModelShape};
 use crate::split::LayerSpan;
 
-/// Tokens of one block of its cache.
+/// Tokens in one block of vLLM's cache.
 const BLOCK: u64 = 16;
-/// The most GPUs that are tried where nobody says how many: what one machine has.
+/// The most GPUs that are tried where the caller does not say how many: what one machine has.
 const MOST_UNASKED: GpuCount = GpuCount::new(8);
 /// Copies of all scores that sampling may hold at once.
 const SAMPLING_COPIES: u128 = 4;
 
-/// What versions before 0.21 take for captured graphs beyond the share that they were told.
+/// What versions before 0.21 take for captured graphs beyond their share.
 pub const GRAPHS_BEYOND_SHARE: Bytes = Bytes::gib(1);
 
-/// What vLLM is told (`--gpu-memory-utilization`) so that it never takes more than its claim on a GPU.
+/// Returns the `--gpu-memory-utilization` with which vLLM never takes more than its claim on a GPU.
 ///
 /// `beyond` is what it takes without counting it: nothing since version 0.21, [`GRAPHS_BEYOND_SHARE`] before.
 pub fn utilization(claim: Bytes, total: Bytes, beyond: Bytes) -> Result<Utilization, UtilizationError> {
@@ -34,7 +34,7 @@ pub fn utilization(claim: Bytes, total: Bytes, beyond: Bytes) -> Result<Utilizat
     Utilization::of(claim.saturating_sub(beyond), total)
 }
 
-/// How much memory a folder's model needs.
+/// Estimates how much memory a folder's model needs.
 pub(crate) fn estimate(model: &FolderModel, options: &Options) -> Result<Estimate, EstimateError> {
     let shape = model.shape();
     let mut inputs = Defaults {
@@ -71,7 +71,7 @@ pub(crate) fn estimate(model: &FolderModel, options: &Options) -> Result<Estimat
     })
 }
 
-/// Those counts over which the model can be split.
+/// Returns the GPU counts over which the model can be split.
 fn possible(model: &FolderModel, wanted: &BTreeSet<GpuCount>) -> Result<BTreeSet<GpuCount>, EstimateError> {
     let counts: BTreeSet<_> = wanted.iter().copied().filter(|count| model.allows(*count)).collect();
     if counts.is_empty() {
@@ -82,7 +82,7 @@ fn possible(model: &FolderModel, wanted: &BTreeSet<GpuCount>) -> Result<BTreeSet
     Ok(counts)
 }
 
-/// All GPUs are alike: each has a share of every layer.
+/// Estimates the GPUs of one count. They are all alike: each has a share of each layer.
 fn devices(model: &FolderModel, inputs: &Inputs, count: GpuCount) -> Result<Vec<DeviceEstimate>, EstimateError> {
     let (shape, parts) = (model.shape(), u64::from(count.get()));
     let kv: u128 = shape.layers.iter().map(|layer| cache(shape, layer, inputs, parts)).sum();
@@ -98,7 +98,7 @@ fn devices(model: &FolderModel, inputs: &Inputs, count: GpuCount) -> Result<Vec<
     Ok(vec![DeviceEstimate { layers, parts }; usize::from(count.get())])
 }
 
-/// One GPU's share. Keys and values are split by head at most; models in single precision are loaded in half.
+/// Returns one GPU's share. Keys and values are split by head at most; models in single precision are loaded in half.
 fn weights(model: &FolderModel, parts: u64) -> u128 {
     let weights = &model.weights;
     let kv_heads = model.shape().layers.iter().map(|layer| layer.kv_heads).max().unwrap_or(1).max(1);
@@ -110,8 +110,8 @@ fn weights(model: &FolderModel, parts: u64) -> u128 {
     }
 }
 
-/// Keys, values and states of one layer on one GPU.
-fn cache(shape: &Shape, layer: &Layer, inputs: &Inputs, parts: u64) -> u128 {
+/// Returns the bytes of keys, values and states of one layer on one GPU.
+fn cache(shape: &ModelShape, layer: &Layer, inputs: &Inputs, parts: u64) -> u128 {
     let sequences = u128::from(inputs.parallel);
     let state = layer.state.map_or(0, |state| (state.convolution + state.recurrence).div_ceil(parts));
     let states = 4 * u128::from(state) * sequences;
@@ -127,8 +127,8 @@ fn cache(shape: &Shape, layer: &Layer, inputs: &Inputs, parts: u64) -> u128 {
     u128::from(row) * u128::from(blocks * BLOCK) * sequences + states
 }
 
-/// The largest batch, in half precision, and the scores of all sequences while one token of each is chosen.
-fn compute(shape: &Shape, inputs: &Inputs, parts: u64) -> u128 {
+/// Returns the largest batch, in half precision, and the scores of all sequences while one token of each is chosen.
+fn compute(shape: &ModelShape, inputs: &Inputs, parts: u64) -> u128 {
     let width = |layer: &Layer| {
         let routed = layer
             .experts

@@ -231,7 +231,7 @@ fn folders_that_lie_are_refused() {
 }
 
 #[test]
-fn p20_vllm_is_told_no_more_than_its_claim() {
+fn p20_vllm_gets_no_more_than_its_claim() {
     let told = |claim, total, beyond| utilization(Bytes::gib(claim), Bytes::gib(total), beyond).map(|u| u.to_string());
     assert_eq!(told(8, 80, Bytes::ZERO).as_deref(), Ok("0.1000"));
     assert_eq!(told(16, 24, Bytes::ZERO).as_deref(), Ok("0.6666"));

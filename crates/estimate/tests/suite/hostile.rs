@@ -18,7 +18,7 @@ fn refused(file: &Gguf) -> HeaderError {
 }
 
 #[test]
-fn what_is_no_gguf_file_is_refused_as_such() {
+fn a_file_of_another_kind_is_refused_as_such() {
     for bytes in [&b""[..], b"G", b"GGUF", b"GGUF\x03\0\0", b"PK\x03\x04 something else entirely"] {
         assert!(matches!(read(bytes), Err(HeaderError::NotGguf)), "{bytes:?}");
     }
@@ -208,7 +208,7 @@ fn estimate_of(bytes: &[u8], length: u64) {
 }
 
 #[test]
-fn the_corpus_of_the_fuzzer_harms_nobody() {
+fn the_fuzzers_corpus_is_refused_or_read_within_limits() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
     let files = std::fs::read_dir(&folder).expect("a corpus").map(|entry| entry.expect("an entry").path());
     let files: Vec<PathBuf> = files.filter(|path| path.extension() == Some("gguf".as_ref())).collect();

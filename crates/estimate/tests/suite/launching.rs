@@ -78,7 +78,7 @@ fn every_other_word_is_found() {
 }
 
 #[test]
-fn what_is_not_said_is_no_agreement_where_versions_differ() {
+fn a_missing_option_is_a_disagreement_where_versions_differ() {
     let made = estimate(&asked());
     let found = disagreements::<&str>(Program::LlamaServer, &[], &made).unwrap();
     let said: Vec<(&str, &Launched)> = found.iter().map(|found| (found.flag.as_str(), &found.launched)).collect();
@@ -190,7 +190,7 @@ fn what_arguments_leave_out_is_added_and_then_they_agree() {
 }
 
 #[test]
-fn what_is_left_open_is_estimated_as_arguments_say() {
+fn open_inputs_are_taken_from_the_arguments() {
     let open = Options { gpu_counts: asked().gpu_counts, ..Options::default() };
     let said = words("-c 4096 -np 4 -ctk q8_0 -ctv q8_0 -fa on");
     let made = agree(&model(), Program::LlamaServer, &open, &said, 1).expect("an agreement");
@@ -220,7 +220,7 @@ fn arguments_that_say_something_else_are_refused() {
 }
 
 #[test]
-fn another_program_is_not_told_words_that_it_may_not_know() {
+fn another_program_gets_no_options_that_it_may_not_have() {
     let made = agree(&model(), Program::Other, &asked(), &words("run me"), 1).expect("an agreement");
     assert!(made.missing.is_empty(), "{:?}", made.missing);
     let wrong = agree(&model(), Program::Vllm, &asked(), &words(""), 1).expect_err("a GGUF file for vLLM");
@@ -264,7 +264,7 @@ fn ollama(asked: &Options, args: &str, concurrency: u64) -> Result<String, NotAg
 }
 
 #[test]
-fn ollama_is_told_the_context_and_the_cache_of_its_estimate() {
+fn ollama_gets_the_context_and_the_cache_of_its_estimate() {
     let one = Options { parallel: Some(1), ..asked() };
     assert_eq!(ollama(&one, "", 1).as_deref(), Ok("8192x1 --num-ctx 8192 --flash-attention 1"));
     let quantised = Options { cache_type_k: Some(CacheType::Q8_0), cache_type_v: Some(CacheType::Q8_0), ..one.clone() };

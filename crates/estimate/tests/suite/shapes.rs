@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use berth_domain::{Bytes, GpuCount};
-use berth_estimate::{CacheType, Model, Options, Parts, Profile, Shape, Weights};
+use berth_estimate::{CacheType, Model, ModelShape, Options, Parts, Profile, Weights};
 
 use crate::support::{Gguf, Plain};
 
@@ -17,11 +17,11 @@ const SHAPE: Plain = Plain {
     context: 8_192,
 };
 
-fn shape(file: Gguf) -> Shape {
+fn shape(file: Gguf) -> ModelShape {
     file.into_model().shape().expect("a shape")
 }
 
-fn windowed(shape: &Shape) -> Vec<bool> {
+fn windowed(shape: &ModelShape) -> Vec<bool> {
     shape.layers.iter().map(|layer| layer.window.is_some()).collect()
 }
 

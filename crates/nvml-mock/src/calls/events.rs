@@ -1,4 +1,4 @@
-//! Events: what the driver tells by itself.
+//! Events that the driver reports by itself.
 
 use std::ffi::{c_uint, c_ulonglong};
 use std::thread;
@@ -9,36 +9,38 @@ use nvml_wrapper_sys::bindings::{
     nvmlEventTypePState, nvmlEventTypeSingleBitEccError, nvmlEventTypeXidCriticalError, nvmlReturn_t,
 };
 
-use crate::library::{LOOK, Whom, ask, ask_of, enter, guarded, library};
+use crate::error_code::ErrorCode;
+use crate::library::{LOOK, Target, ask, ask_of, enter, guarded, library};
 use crate::out::{DeviceIn, EventSetIn, Out, event_set_handle};
-use crate::refusal::Refusal;
 use crate::script::Gpu;
 
-/// Makes a set.
+/// Makes an event set.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlEventSetCreate(set: Out<nvmlEventSet_t>) -> nvmlReturn_t {
     ask("nvmlEventSetCreate", |library, _| set.put(event_set_handle(library.sets.make())))
 }
 
-/// Frees a set.
+/// Frees an event set.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlEventSetFree(set: EventSetIn) -> nvmlReturn_t {
     ask("nvmlEventSetFree", |library, _| library.sets.free(set.number()?))
 }
 
-/// Which types of events a GPU has.
+/// Writes the types of events that a GPU supports.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetSupportedEventTypes(device: DeviceIn, types: Out<c_ulonglong>) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetSupportedEventTypes", &Whom::Handle(device), |_, device| types.put(supported(device.whole()?)))
+    ask_of("nvmlDeviceGetSupportedEventTypes", &Target::Handle(device), |_, device| {
+        types.put(supported(device.whole()?))
+    })
 }
 
-/// Asks for types of events of one GPU.
+/// Registers a set for types of events of one GPU.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceRegisterEvents(device: DeviceIn, types: c_ulonglong, set: EventSetIn) -> nvmlReturn_t {
-    ask_of("nvmlDeviceRegisterEvents", &Whom::Handle(device), |library, device| {
+    ask_of("nvmlDeviceRegisterEvents", &Target::Handle(device), |library, device| {
         let gpu = device.whole()?;
         if types & !supported(gpu) != 0 {
-            return Err(Refusal::NotSupported);
+            return Err(ErrorCode::NotSupported);
         }
         library.sets.register(set.number()?, &gpu.uuid, types)
     })
@@ -55,12 +57,12 @@ fn supported(gpu: &Gpu) -> u64 {
     u64::from(types)
 }
 
-/// Waits for an event, at most so many milliseconds. Other calls go on meanwhile.
+/// Waits for an event, at most `timeout` milliseconds. Other calls go on meanwhile.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlEventSetWait_v2(set: EventSetIn, data: Out<nvmlEventData_t>, timeout: c_uint) -> nvmlReturn_t {
     guarded(|| {
         let deadline = Instant::now() + Duration::from_millis(u64::from(timeout));
-        enter("nvmlEventSetWait_v2", &Whom::Nobody)?;
+        enter("nvmlEventSetWait_v2", &Target::Nobody)?;
         loop {
             {
                 let mut library = library();
@@ -77,7 +79,7 @@ extern "C" fn nvmlEventSetWait_v2(set: EventSetIn, data: Out<nvmlEventData_t>, t
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(Refusal::Timeout);
+                return Err(ErrorCode::Timeout);
             }
             thread::sleep(left.min(LOOK));
         }

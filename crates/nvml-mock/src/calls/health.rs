@@ -1,4 +1,4 @@
-//! How a GPU is doing: load, heat, power, memory errors.
+//! The condition of a GPU: load, temperature, power, memory errors.
 
 use std::ffi::{c_uint, c_ulonglong};
 
@@ -12,58 +12,60 @@ use nvml_wrapper_sys::bindings::{
     nvmlUtilization_t,
 };
 
-use crate::library::{Device, Whom, ask_of};
+use crate::error_code::{ErrorCode, NvmlResult};
+use crate::library::{Device, Target, ask_of};
 use crate::out::{DeviceIn, Out};
-use crate::refusal::{Answer, Refusal};
 use crate::script::{ComputeMode, Gpu};
 
-/// How busy it is, in per cent.
+/// Writes the load in per cent.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetUtilizationRates(device: DeviceIn, rates: Out<nvmlUtilization_t>) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetUtilizationRates", &Whom::Handle(device), |_, device| {
+    ask_of("nvmlDeviceGetUtilizationRates", &Target::Handle(device), |_, device| {
         let whole = device.whole()?;
-        let gpu = whole.utilization.ok_or(Refusal::NotSupported)?;
+        let gpu = whole.utilization.ok_or(ErrorCode::NotSupported)?;
         rates.put(nvmlUtilization_t { gpu, memory: whole.memory_utilization.unwrap_or_default() })
     })
 }
 
-/// How hot it is, in degrees Celsius.
+/// Writes the temperature in degrees Celsius.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetTemperature(
     device: DeviceIn,
     sensor: nvmlTemperatureSensors_t,
     degrees: Out<c_uint>,
 ) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetTemperature", &Whom::Handle(device), |_, device| {
+    ask_of("nvmlDeviceGetTemperature", &Target::Handle(device), |_, device| {
         if sensor != nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU {
-            return Err(Refusal::InvalidArgument);
+            return Err(ErrorCode::InvalidArgument);
         }
-        put_if_said(device, |gpu| gpu.temperature, degrees)
+        put_if_known(device, |gpu| gpu.temperature, degrees)
     })
 }
 
-/// What it draws, in milliwatts.
+/// Writes the power draw in milliwatts.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetPowerUsage(device: DeviceIn, power: Out<c_uint>) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetPowerUsage", &Whom::Handle(device), |_, device| put_if_said(device, |gpu| gpu.power_mw, power))
-}
-
-/// What it may draw, in milliwatts.
-#[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetEnforcedPowerLimit(device: DeviceIn, limit: Out<c_uint>) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetEnforcedPowerLimit", &Whom::Handle(device), |_, device| {
-        put_if_said(device, |gpu| gpu.power_limit_mw, limit)
+    ask_of("nvmlDeviceGetPowerUsage", &Target::Handle(device), |_, device| {
+        put_if_known(device, |gpu| gpu.power_mw, power)
     })
 }
 
-fn put_if_said(device: Device<'_>, number: fn(&Gpu) -> Option<u32>, place: Out<c_uint>) -> Answer {
-    place.put(number(device.whole()?).ok_or(Refusal::NotSupported)?)
+/// Writes the power limit in milliwatts.
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetEnforcedPowerLimit(device: DeviceIn, limit: Out<c_uint>) -> nvmlReturn_t {
+    ask_of("nvmlDeviceGetEnforcedPowerLimit", &Target::Handle(device), |_, device| {
+        put_if_known(device, |gpu| gpu.power_limit_mw, limit)
+    })
 }
 
-/// Who may use it.
+fn put_if_known(device: Device<'_>, number: fn(&Gpu) -> Option<u32>, place: Out<c_uint>) -> NvmlResult {
+    place.put(number(device.whole()?).ok_or(ErrorCode::NotSupported)?)
+}
+
+/// Writes the compute mode.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetComputeMode(device: DeviceIn, mode: Out<nvmlComputeMode_t>) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetComputeMode", &Whom::Handle(device), |_, device| {
+    ask_of("nvmlDeviceGetComputeMode", &Target::Handle(device), |_, device| {
         mode.put(match device.whole()?.compute_mode {
             ComputeMode::Default => nvmlComputeMode_enum_NVML_COMPUTEMODE_DEFAULT,
             ComputeMode::Prohibited => nvmlComputeMode_enum_NVML_COMPUTEMODE_PROHIBITED,
@@ -72,21 +74,21 @@ extern "C" fn nvmlDeviceGetComputeMode(device: DeviceIn, mode: Out<nvmlComputeMo
     })
 }
 
-/// Whether its memory corrects errors, now and after the next reset.
+/// Writes whether ECC is on, now and after the next reset.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetEccMode(
     device: DeviceIn,
     current: Out<nvmlEnableState_t>,
     pending: Out<nvmlEnableState_t>,
 ) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetEccMode", &Whom::Handle(device), |_, device| {
-        let ecc = device.whole()?.ecc.ok_or(Refusal::NotSupported)?;
+    ask_of("nvmlDeviceGetEccMode", &Target::Handle(device), |_, device| {
+        let ecc = device.whole()?.ecc.ok_or(ErrorCode::NotSupported)?;
         current.put(nvmlEnableState_t::from(ecc.enabled))?;
         pending.put(nvmlEnableState_t::from(ecc.enabled))
     })
 }
 
-/// How many memory errors there were.
+/// Writes the number of memory errors.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetTotalEccErrors(
     device: DeviceIn,
@@ -94,12 +96,12 @@ extern "C" fn nvmlDeviceGetTotalEccErrors(
     counter: nvmlEccCounterType_t,
     count: Out<c_ulonglong>,
 ) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetTotalEccErrors", &Whom::Handle(device), |_, device| {
+    ask_of("nvmlDeviceGetTotalEccErrors", &Target::Handle(device), |_, device| {
         count.put(ecc_count(device, kind, counter)?)
     })
 }
 
-/// How many memory errors there were in one place; all of them are in the device's memory.
+/// Writes the number of memory errors in one location; the mock counts all of them in device memory.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMemoryErrorCounter(
     device: DeviceIn,
@@ -109,19 +111,19 @@ extern "C" fn nvmlDeviceGetMemoryErrorCounter(
     count: Out<c_ulonglong>,
 ) -> nvmlReturn_t {
     use nvml_wrapper_sys::bindings::nvmlMemoryLocation_enum_NVML_MEMORY_LOCATION_DEVICE_MEMORY as DEVICE_MEMORY;
-    ask_of("nvmlDeviceGetMemoryErrorCounter", &Whom::Handle(device), |_, device| {
+    ask_of("nvmlDeviceGetMemoryErrorCounter", &Target::Handle(device), |_, device| {
         let all = ecc_count(device, kind, counter)?;
         count.put(if location == DEVICE_MEMORY { all } else { 0 })
     })
 }
 
-fn ecc_count(device: Device<'_>, kind: nvmlMemoryErrorType_t, counter: nvmlEccCounterType_t) -> Answer<u64> {
-    let ecc = device.whole()?.ecc.filter(|ecc| ecc.enabled).ok_or(Refusal::NotSupported)?;
+fn ecc_count(device: Device<'_>, kind: nvmlMemoryErrorType_t, counter: nvmlEccCounterType_t) -> NvmlResult<u64> {
+    let ecc = device.whole()?.ecc.filter(|ecc| ecc.enabled).ok_or(ErrorCode::NotSupported)?;
     match (kind, counter) {
         (CORRECTED, VOLATILE) => Ok(ecc.corrected_volatile),
         (UNCORRECTED, VOLATILE) => Ok(ecc.uncorrected_volatile),
         (CORRECTED, AGGREGATE) => Ok(ecc.corrected_aggregate),
         (UNCORRECTED, AGGREGATE) => Ok(ecc.uncorrected_aggregate),
-        _ => Err(Refusal::InvalidArgument),
+        _ => Err(ErrorCode::InvalidArgument),
     }
 }

@@ -7,17 +7,18 @@ use nvml_wrapper_sys::bindings::{
     nvmlMemory_t, nvmlMemory_v2_t, nvmlProcessInfo_t, nvmlProcessInfo_v1_t, nvmlReturn_t,
 };
 
-use crate::library::{Device, Library, Whom, ask_of};
+use crate::error_code::ErrorCode;
+use crate::library::{Device, Library, Target, ask_of};
 use crate::out::{DeviceIn, Out};
-use crate::refusal::Refusal;
 use crate::script::ProcessKind;
 use crate::usage::Listed;
 
-/// What NVML writes where it has no number.
+/// The value that NVML writes where a number is not available.
 const NOT_AVAILABLE: u64 = u64::MAX;
 const NO_INSTANCE: c_uint = c_uint::MAX;
 
-/// Total, reserved and used, in bytes. What is used is never cut to what there is: a test should see an overcommitment.
+/// Total, reserved and used memory in bytes. Used memory is not capped at the total: a test should see an
+/// overcommitment.
 struct Amounts {
     total: u64,
     reserved: u64,
@@ -39,18 +40,18 @@ impl Amounts {
     }
 }
 
-/// The structure's size and version, as the caller must have written them.
+/// Returns the size and version that the caller must have written into the structure.
 fn memory_version() -> c_uint {
     c_uint::try_from(size_of::<nvmlMemory_v2_t>()).unwrap_or_default() | (2 << 24)
 }
 
-/// Memory with the driver's own part told apart.
+/// Writes memory with the driver's reserved part separate.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: DeviceIn, memory: Out<nvmlMemory_v2_t>) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetMemoryInfo_v2", &Whom::Handle(device), |library, device| {
+    ask_of("nvmlDeviceGetMemoryInfo_v2", &Target::Handle(device), |library, device| {
         let version = memory.version()?;
         if version != memory_version() {
-            return Err(Refusal::ArgumentVersionMismatch);
+            return Err(ErrorCode::ArgumentVersionMismatch);
         }
         let amounts = Amounts::of(library, device);
         let free = amounts.free();
@@ -59,17 +60,17 @@ extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: DeviceIn, memory: Out<nvmlMemor
     })
 }
 
-/// Memory as older drivers tell it: what they reserve counts as used.
+/// Writes memory as older drivers do: reserved memory counts as used.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMemoryInfo(device: DeviceIn, memory: Out<nvmlMemory_t>) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetMemoryInfo", &Whom::Handle(device), |library, device| {
+    ask_of("nvmlDeviceGetMemoryInfo", &Target::Handle(device), |library, device| {
         let amounts = Amounts::of(library, device);
         let used = amounts.used.saturating_add(amounts.reserved);
         memory.put(nvmlMemory_t { total: amounts.total, free: amounts.free(), used })
     })
 }
 
-/// Processes that compute.
+/// Lists processes that compute.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     device: DeviceIn,
@@ -79,7 +80,7 @@ extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     list("nvmlDeviceGetComputeRunningProcesses_v3", device, ProcessKind::Compute, count, infos, with_instance)
 }
 
-/// Processes that draw.
+/// Lists processes that render.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetGraphicsRunningProcesses_v3(
     device: DeviceIn,
@@ -89,7 +90,7 @@ extern "C" fn nvmlDeviceGetGraphicsRunningProcesses_v3(
     list("nvmlDeviceGetGraphicsRunningProcesses_v3", device, ProcessKind::Graphics, count, infos, with_instance)
 }
 
-/// Processes that compute through the multi-process service.
+/// Lists processes that compute through the multi-process service.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMPSComputeRunningProcesses_v3(
     device: DeviceIn,
@@ -99,7 +100,7 @@ extern "C" fn nvmlDeviceGetMPSComputeRunningProcesses_v3(
     list("nvmlDeviceGetMPSComputeRunningProcesses_v3", device, ProcessKind::Mps, count, infos, with_instance)
 }
 
-/// Processes that compute, for older programs.
+/// Lists processes that compute, in the structure of older drivers.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetComputeRunningProcesses_v2(
     device: DeviceIn,
@@ -109,7 +110,7 @@ extern "C" fn nvmlDeviceGetComputeRunningProcesses_v2(
     list("nvmlDeviceGetComputeRunningProcesses_v2", device, ProcessKind::Compute, count, infos, with_instance)
 }
 
-/// Processes that draw, for older programs.
+/// Lists processes that render, in the structure of older drivers.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetGraphicsRunningProcesses_v2(
     device: DeviceIn,
@@ -119,7 +120,7 @@ extern "C" fn nvmlDeviceGetGraphicsRunningProcesses_v2(
     list("nvmlDeviceGetGraphicsRunningProcesses_v2", device, ProcessKind::Graphics, count, infos, with_instance)
 }
 
-/// Processes that compute, for the oldest programs: without instances.
+/// Lists processes that compute, in the oldest structure: without instances.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetComputeRunningProcesses(
     device: DeviceIn,
@@ -137,7 +138,7 @@ fn list<T: Copy>(
     infos: Out<T>,
     form: fn(&Listed) -> T,
 ) -> nvmlReturn_t {
-    ask_of(function, &Whom::Handle(device), |library, device| {
+    ask_of(function, &Target::Handle(device), |library, device| {
         let computing = kind == ProcessKind::Compute;
         let usage = if computing { library.usage(device) } else { library.usage_by_script(device) };
         let listed: Vec<T> = usage.listed.iter().filter(|listed| listed.kind == kind).map(form).collect();

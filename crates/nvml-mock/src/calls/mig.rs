@@ -1,75 +1,75 @@
-//! MIG: GPUs that are cut into instances.
+//! MIG: GPUs that are partitioned into instances.
 
 use std::ffi::c_uint;
 
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlDeviceAttributes_t, nvmlReturn_t};
 
-use crate::library::{Whom, ask_of};
+use crate::error_code::ErrorCode;
+use crate::library::{Target, ask_of};
 use crate::out::{DeviceIn, Out};
-use crate::refusal::Refusal;
 
-/// Whether MIG is on, now and after the next reset.
+/// Writes whether MIG is on, now and after the next reset.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMigMode(device: DeviceIn, current: Out<c_uint>, pending: Out<c_uint>) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetMigMode", &Whom::Handle(device), |_, device| {
-        let mig = device.whole()?.mig.as_ref().ok_or(Refusal::NotSupported)?;
+    ask_of("nvmlDeviceGetMigMode", &Target::Handle(device), |_, device| {
+        let mig = device.whole()?.mig.as_ref().ok_or(ErrorCode::NotSupported)?;
         current.put(c_uint::from(mig.enabled))?;
         pending.put(c_uint::from(mig.enabled))
     })
 }
 
-/// How many instances there could be at most; none where MIG is off.
+/// Writes the maximum number of instances; 0 where MIG is off.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMaxMigDeviceCount(device: DeviceIn, count: Out<c_uint>) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetMaxMigDeviceCount", &Whom::Handle(device), |_, device| {
+    ask_of("nvmlDeviceGetMaxMigDeviceCount", &Target::Handle(device), |_, device| {
         let mig = device.whole()?.mig.as_ref().filter(|mig| mig.enabled);
         count.put(mig.map_or(0, |mig| mig.max_instances))
     })
 }
 
-/// The instance at an index. There may be holes.
+/// Writes the handle of the instance at an index. Some indices may be unused.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMigDeviceHandleByIndex(
     device: DeviceIn,
     index: c_uint,
     instance: Out<nvmlDevice_t>,
 ) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetMigDeviceHandleByIndex", &Whom::Handle(device), |library, device| {
+    ask_of("nvmlDeviceGetMigDeviceHandleByIndex", &Target::Handle(device), |library, device| {
         let gpu = device.whole()?;
-        let mig = gpu.mig.as_ref().filter(|mig| mig.enabled).ok_or(Refusal::NotSupported)?;
+        let mig = gpu.mig.as_ref().filter(|mig| mig.enabled).ok_or(ErrorCode::NotSupported)?;
         if index >= mig.max_instances {
-            return Err(Refusal::InvalidArgument);
+            return Err(ErrorCode::InvalidArgument);
         }
-        let found = gpu.instances().iter().find(|instance| instance.index() == index).ok_or(Refusal::NotFound)?;
+        let found = gpu.instances().iter().find(|instance| instance.index() == index).ok_or(ErrorCode::NotFound)?;
         instance.put(library.handle(&found.uuid))
     })
 }
 
-/// The GPU of an instance.
+/// Writes the handle of an instance's GPU.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(
     instance: DeviceIn,
     device: Out<nvmlDevice_t>,
 ) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", &Whom::Handle(instance), |library, found| {
-        found.instance.ok_or(Refusal::InvalidArgument)?;
+    ask_of("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", &Target::Handle(instance), |library, found| {
+        found.instance.ok_or(ErrorCode::InvalidArgument)?;
         device.put(library.handle(&found.gpu.uuid))
     })
 }
 
-/// Whether a handle is one of an instance.
+/// Writes whether a handle is that of an instance.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceIsMigDeviceHandle(device: DeviceIn, is_instance: Out<c_uint>) -> nvmlReturn_t {
-    ask_of("nvmlDeviceIsMigDeviceHandle", &Whom::Handle(device), |_, device| {
+    ask_of("nvmlDeviceIsMigDeviceHandle", &Target::Handle(device), |_, device| {
         is_instance.put(c_uint::from(device.instance.is_some()))
     })
 }
 
-/// The shape of an instance; only its memory is told truly.
+/// Writes the attributes of an instance; the mock fills in its memory only.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetAttributes_v2(device: DeviceIn, attributes: Out<nvmlDeviceAttributes_t>) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetAttributes_v2", &Whom::Handle(device), |_, device| {
-        let instance = device.instance.ok_or(Refusal::NotSupported)?;
+    ask_of("nvmlDeviceGetAttributes_v2", &Target::Handle(device), |_, device| {
+        let instance = device.instance.ok_or(ErrorCode::NotSupported)?;
         attributes.put(nvmlDeviceAttributes_t {
             multiprocessorCount: 14,
             sharedCopyEngineCount: 1,

@@ -1,8 +1,8 @@
-//! The functions that NVML exports, by what they are about.
+//! The functions that NVML exports, by subject.
 //!
-//! Each is one look at the script. What they have in common (the library is started, the script is read, faults, lost
-//! GPUs) happens in [`crate::library`]; what is done with pointers, in [`crate::out`]. The names are NVML's; nobody
-//! else defines them in a process that loads this library.
+//! Each function reads the script once. What they have in common (the library is started, the script is read, faults,
+//! lost GPUs) happens in [`crate::library`]; pointers are handled in [`crate::out`]. The names are NVML's, so a process
+//! must not load the real library as well.
 
 mod events;
 mod health;

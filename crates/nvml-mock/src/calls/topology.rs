@@ -1,4 +1,4 @@
-//! How GPUs are joined, to each other and to the CPUs.
+//! How GPUs are connected, to each other and to the CPUs.
 
 use std::ffi::{c_uint, c_ulong};
 
@@ -10,19 +10,19 @@ use nvml_wrapper_sys::bindings::{
 };
 
 use super::list::pci_info;
-use crate::library::{Device, Whom, ask_of};
+use crate::error_code::{ErrorCode, NvmlResult};
+use crate::library::{Device, Target, ask_of};
 use crate::out::{DeviceIn, Out};
-use crate::refusal::{Answer, Refusal};
 use crate::script::{Gpu, Level, Script};
 
-/// How far up two GPUs meet.
+/// Writes the nearest common ancestor of two GPUs.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetTopologyCommonAncestor(
     one: DeviceIn,
     other: DeviceIn,
     level: Out<nvmlGpuTopologyLevel_t>,
 ) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetTopologyCommonAncestor", &Whom::Handle(one), |library, one| {
+    ask_of("nvmlDeviceGetTopologyCommonAncestor", &Target::Handle(one), |library, one| {
         let other = library.other(one.script, other)?;
         level.put(level_between(one.script, one.whole()?, other.whole()?).code())
     })
@@ -35,7 +35,7 @@ fn level_between(script: &Script, one: &Gpu, other: &Gpu) -> Level {
     script.link(&one.uuid, &other.uuid).map_or(Level::System, |link| link.level)
 }
 
-/// The other GPUs that meet this one exactly so far up.
+/// Writes the other GPUs whose common ancestor with this one is at exactly this level.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetTopologyNearestGpus(
     device: DeviceIn,
@@ -43,12 +43,12 @@ extern "C" fn nvmlDeviceGetTopologyNearestGpus(
     count: Out<c_uint>,
     devices: Out<nvmlDevice_t>,
 ) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetTopologyNearestGpus", &Whom::Handle(device), |library, device| {
+    ask_of("nvmlDeviceGetTopologyNearestGpus", &Target::Handle(device), |library, device| {
         let gpu = device.whole()?;
         let others = device.script.gpus.iter().filter(|other| other.uuid != gpu.uuid);
         let near = others.filter(|other| level_between(device.script, gpu, other).code() == level);
         let near: Vec<nvmlDevice_t> = near.map(|other| library.handle(&other.uuid)).collect();
-        // Asked for the count alone, this one succeeds.
+        // A call that asks for the count alone succeeds.
         if devices.is_null() {
             return count.put(c_uint::try_from(near.len()).unwrap_or(c_uint::MAX));
         }
@@ -56,7 +56,7 @@ extern "C" fn nvmlDeviceGetTopologyNearestGpus(
     })
 }
 
-/// Whether two GPUs can reach each other's memory.
+/// Writes whether two GPUs can access each other's memory.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetP2PStatus(
     one: DeviceIn,
@@ -64,10 +64,10 @@ extern "C" fn nvmlDeviceGetP2PStatus(
     way: nvmlGpuP2PCapsIndex_t,
     status: Out<nvmlGpuP2PStatus_t>,
 ) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetP2PStatus", &Whom::Handle(one), |library, one| {
+    ask_of("nvmlDeviceGetP2PStatus", &Target::Handle(one), |library, one| {
         let other = library.other(one.script, other)?;
         if way >= nvmlGpuP2PCapsIndex_enum_NVML_P2P_CAPS_INDEX_UNKNOWN {
-            return Err(Refusal::InvalidArgument);
+            return Err(ErrorCode::InvalidArgument);
         }
         let link = one.script.link(&one.whole()?.uuid, &other.whole()?.uuid).filter(|link| link.p2p);
         let by_nvlink = way == nvmlGpuP2PCapsIndex_enum_NVML_P2P_CAPS_INDEX_NVLINK;
@@ -80,39 +80,40 @@ extern "C" fn nvmlDeviceGetP2PStatus(
     })
 }
 
-/// Whether one of its NVLinks is up.
+/// Writes whether one of a GPU's NVLinks is up.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetNvLinkState(
     device: DeviceIn,
     link: c_uint,
     is_active: Out<nvmlEnableState_t>,
 ) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetNvLinkState", &Whom::Handle(device), |_, device| {
+    ask_of("nvmlDeviceGetNvLinkState", &Target::Handle(device), |_, device| {
         is_active.put(nvmlEnableState_t::from(peer_on(device, link)?.is_some()))
     })
 }
 
-/// Who is at the other end of one of its NVLinks.
+/// Writes the PCI address at the other end of an NVLink.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetNvLinkRemotePciInfo_v2(
     device: DeviceIn,
     link: c_uint,
     place: Out<nvmlPciInfo_t>,
 ) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetNvLinkRemotePciInfo_v2", &Whom::Handle(device), |_, device| {
-        place.put(pci_info(peer_on(device, link)?.ok_or(Refusal::NotSupported)?))
+    ask_of("nvmlDeviceGetNvLinkRemotePciInfo_v2", &Target::Handle(device), |_, device| {
+        place.put(pci_info(peer_on(device, link)?.ok_or(ErrorCode::NotSupported)?))
     })
 }
 
-/// The GPU at the end of a link. Links are numbered in the order of the script, as many for each pair as it says.
-fn peer_on(device: Device<'_>, number: c_uint) -> Answer<Option<&Gpu>> {
+/// Returns the GPU at the other end of a link. Links are numbered in the order of the script, as many for each pair as
+/// it says.
+fn peer_on(device: Device<'_>, number: c_uint) -> NvmlResult<Option<&Gpu>> {
     let gpu = device.whole()?;
     if number >= NVML_NVLINK_MAX_LINKS {
-        return Err(Refusal::InvalidArgument);
+        return Err(ErrorCode::InvalidArgument);
     }
     let mut peers = device.script.links.iter().filter_map(|link| Some((link.peer_of(&gpu.uuid)?, link.nvlinks)));
     if peers.clone().all(|(_, nvlinks)| nvlinks == 0) {
-        return Err(Refusal::NotSupported);
+        return Err(ErrorCode::NotSupported);
     }
     let mut before = 0;
     let peer = peers.find_map(|(peer, nvlinks)| {
@@ -122,23 +123,23 @@ fn peer_on(device: Device<'_>, number: c_uint) -> Answer<Option<&Gpu>> {
     Ok(peer.and_then(|uuid| device.script.find(uuid)).map(|(gpu, _)| gpu))
 }
 
-/// The NUMA node that it is nearest to.
+/// Writes the nearest NUMA node.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetNumaNodeId(device: DeviceIn, node: Out<c_uint>) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetNumaNodeId", &Whom::Handle(device), |_, device| {
-        node.put(device.whole()?.numa_node.ok_or(Refusal::NotSupported)?)
+    ask_of("nvmlDeviceGetNumaNodeId", &Target::Handle(device), |_, device| {
+        node.put(device.whole()?.numa_node.ok_or(ErrorCode::NotSupported)?)
     })
 }
 
-/// The CPUs that it is nearest to, as a set of bits.
+/// Writes the nearest CPUs as a bit set.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetCpuAffinity(device: DeviceIn, words: c_uint, set: Out<c_ulong>) -> nvmlReturn_t {
-    ask_of("nvmlDeviceGetCpuAffinity", &Whom::Handle(device), |_, device| {
-        let cpus = device.gpu.cpus.as_ref().ok_or(Refusal::NotSupported)?;
+    ask_of("nvmlDeviceGetCpuAffinity", &Target::Handle(device), |_, device| {
+        let cpus = device.gpu.cpus.as_ref().ok_or(ErrorCode::NotSupported)?;
         let mut bits: Vec<c_ulong> = vec![0; usize::try_from(words).unwrap_or_default()];
         for cpu in cpus {
             let word = usize::try_from(cpu / c_ulong::BITS).unwrap_or(usize::MAX);
-            *bits.get_mut(word).ok_or(Refusal::InsufficientSize)? |= 1 << (cpu % c_ulong::BITS);
+            *bits.get_mut(word).ok_or(ErrorCode::InsufficientSize)? |= 1 << (cpu % c_ulong::BITS);
         }
         set.put_all(&bits)
     })

@@ -1,38 +1,38 @@
-//! What goes wrong, and what the driver has to tell by itself.
+//! Faults of calls, and events that the driver reports by itself.
 
 use std::time::Duration;
 
 use nvml_wrapper_sys::bindings as nvml;
 use serde::Deserialize;
 
-use crate::refusal::Refusal;
+use crate::error_code::ErrorCode;
 
-/// One thing that goes wrong with one function.
+/// A fault of one function.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Fault {
     function: String,
     pub(crate) gpu: Option<String>,
     pub(crate) times: Option<u32>,
-    error: Option<Refusal>,
+    error: Option<ErrorCode>,
     hang: Option<Hang>,
     delay_ms: Option<u64>,
 }
 
-/// How long a call that hangs does so.
+/// How long a call hangs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Hang {
     /// Until the script no longer says so.
     UntilChange,
-    /// It never comes back.
+    /// For ever.
     Forever,
 }
 
-/// What a fault does to a call.
+/// The effect of a fault on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
-    Error(Refusal),
+pub(crate) enum FaultEffect {
+    Error(ErrorCode),
     Hang(Hang),
     Delay(Duration),
 }
@@ -47,7 +47,7 @@ impl Fault {
         }
     }
 
-    /// Whether it concerns this function. One `*` stands for anything.
+    /// Returns whether the fault applies to this function. One `*` stands for any text.
     pub(crate) fn concerns(&self, function: &str) -> bool {
         match self.function.split_once('*') {
             None => self.function == function,
@@ -57,17 +57,17 @@ impl Fault {
         }
     }
 
-    /// What it does.
-    pub(crate) fn effect(&self) -> Effect {
+    /// Returns the effect.
+    pub(crate) fn effect(&self) -> FaultEffect {
         match (self.error, self.hang) {
-            (Some(refusal), _) => Effect::Error(refusal),
-            (None, Some(hang)) => Effect::Hang(hang),
-            (None, None) => Effect::Delay(Duration::from_millis(self.delay_ms.unwrap_or_default())),
+            (Some(error_code), _) => FaultEffect::Error(error_code),
+            (None, Some(hang)) => FaultEffect::Hang(hang),
+            (None, None) => FaultEffect::Delay(Duration::from_millis(self.delay_ms.unwrap_or_default())),
         }
     }
 }
 
-/// Something that the driver reports by itself.
+/// An event that the driver reports by itself.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Event {
@@ -90,7 +90,7 @@ enum EventKind {
 }
 
 impl Event {
-    /// Its bit among the types of events.
+    /// Returns the bit of the event's type.
     pub(crate) fn bit(&self) -> u64 {
         u64::from(match self.kind {
             EventKind::Xid => nvml::nvmlEventTypeXidCriticalError,

@@ -42,11 +42,11 @@ pub(crate) struct Gpu {
     pub(crate) processes: Vec<Process>,
 }
 
-/// What the driver tells of the processes on a GPU.
+/// How much the driver attributes to processes on a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Attribution {
-    /// Pids and what each uses.
+    /// Pids and the memory of each.
     #[default]
     Full,
     /// Pids only.
@@ -55,7 +55,7 @@ pub(crate) enum Attribution {
     None,
 }
 
-/// Who may use a GPU.
+/// The compute mode of a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ComputeMode {
@@ -76,7 +76,7 @@ pub(crate) struct Ecc {
     pub(crate) uncorrected_aggregate: u64,
 }
 
-/// MIG on one GPU.
+/// The MIG configuration of one GPU.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Mig {
@@ -115,13 +115,13 @@ pub(crate) struct Instance {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
-    /// Nothing here means that the driver does not know.
+    /// `None` means that the driver does not know.
     pub(crate) used: Option<Bytes>,
     #[serde(default)]
     pub(crate) kind: ProcessKind,
 }
 
-/// Which list a process is on.
+/// The list that a process is on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ProcessKind {
@@ -144,7 +144,7 @@ const fn seven() -> u32 {
 }
 
 impl Gpu {
-    /// Fills in what follows from the position in the file.
+    /// Fills in defaults that follow from the position in the file.
     pub(super) fn settle(&mut self, position: u32) {
         let index = *self.index.get_or_insert(position);
         self.minor.get_or_insert(index);
@@ -181,17 +181,17 @@ impl Gpu {
         self.pci_bus_id.as_deref().unwrap_or_default()
     }
 
-    /// Domain, bus and device of its place.
+    /// Returns domain, bus and device of the PCI address.
     pub(crate) fn pci(&self) -> (u32, u32, u32) {
         parse_bus_id(self.pci_bus_id()).unwrap_or_default()
     }
 
-    /// Its MIG instances, if MIG is on.
+    /// Returns the MIG instances, if MIG is on.
     pub(crate) fn instances(&self) -> &[Instance] {
         self.mig.as_ref().filter(|mig| mig.enabled).map_or(&[], |mig| &mig.instances)
     }
 
-    /// Its own UUID and those of its instances.
+    /// Returns the GPU's own UUID and those of its instances.
     pub(crate) fn uuids(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.uuid.as_str()).chain(self.instances().iter().map(|instance| instance.uuid.as_str()))
     }
@@ -203,7 +203,7 @@ impl Instance {
     }
 }
 
-/// `domain:bus:device.function`, all hexadecimal.
+/// Parses `domain:bus:device.function`, all hexadecimal.
 fn parse_bus_id(text: &str) -> Option<(u32, u32, u32)> {
     let mut parts = text.split(':');
     let (domain, bus, rest) = (parts.next()?, parts.next()?, parts.next()?);

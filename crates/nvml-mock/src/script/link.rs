@@ -1,9 +1,9 @@
-//! How the GPUs of the script are joined.
+//! The connections between the GPUs of the script.
 
 use nvml_wrapper_sys::bindings as nvml;
 use serde::Deserialize;
 
-/// What joins two GPUs.
+/// The connection between two GPUs.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Link {
@@ -16,7 +16,7 @@ pub(crate) struct Link {
     pub(crate) p2p: bool,
 }
 
-/// How far one has to go up from two GPUs to meet.
+/// The level of the nearest common ancestor of two GPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Level {
@@ -34,13 +34,13 @@ const fn yes() -> bool {
 }
 
 impl Link {
-    /// Whether it joins these two, in whichever order.
+    /// Returns whether the link connects these two, in either order.
     pub(crate) fn joins(&self, one: &str, other: &str) -> bool {
         let [a, b] = &self.between;
         (a == one && b == other) || (a == other && b == one)
     }
 
-    /// The other end, seen from `one`.
+    /// Returns the other end of the link, seen from `one`.
     pub(crate) fn peer_of(&self, one: &str) -> Option<&str> {
         let [a, b] = &self.between;
         if a == one {
@@ -54,7 +54,7 @@ impl Link {
 }
 
 impl Level {
-    /// The number that goes over the C interface.
+    /// Returns the code of the C interface.
     pub(crate) const fn code(self) -> nvml::nvmlGpuTopologyLevel_t {
         match self {
             Self::Internal => nvml::nvmlGpuLevel_enum_NVML_TOPOLOGY_INTERNAL,

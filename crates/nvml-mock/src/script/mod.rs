@@ -1,4 +1,4 @@
-//! The script: what the machine has, as a file that tests rewrite.
+//! The script: the simulated machine, as a file that tests rewrite.
 
 mod fault;
 mod gpu;
@@ -9,33 +9,33 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-pub(crate) use fault::{Effect, Event, Fault, Hang};
+pub(crate) use fault::{Event, Fault, FaultEffect, Hang};
 pub(crate) use gpu::{Attribution, ComputeMode, Gpu, Instance, Process, ProcessKind};
 pub(crate) use link::{Level, Link};
 
-/// Why a text is no script.
+/// Why a text is not a script.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
     /// The file could not be read or replaced.
     #[error("the script {path}: {source}")]
     File {
-        /// Which file.
+        /// The path of the script.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// Not well-formed TOML, or a field that nobody knows.
+    /// The text is not well-formed TOML, or has an unknown field.
     #[error("the script is not as it should be: {0}")]
     Toml(#[from] toml::de::Error),
-    /// Not well-formed JSON, or a field that nobody knows.
+    /// The text is not well-formed JSON, or has an unknown field.
     #[error("the script is not as it should be: {0}")]
     Json(#[from] serde_json::Error),
-    /// Well formed, and yet it cannot be.
+    /// The text is well-formed, and describes a machine that cannot exist.
     #[error("the script is not as it should be: {0}")]
     Nonsense(String),
 }
 
-/// All of it.
+/// A whole script.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Script {
@@ -77,7 +77,7 @@ const fn yes() -> bool {
 }
 
 impl Script {
-    /// Reads a script from text: JSON if the file is named so, else TOML.
+    /// Reads a script from text: JSON if the file's name ends so, else TOML.
     pub(crate) fn parse(path: &Path, text: &str) -> Result<Self, ScriptError> {
         let json = path.extension().is_some_and(|extension| extension == "json");
         let mut script: Self = if json { serde_json::from_str(text)? } else { toml::from_str(text)? };
@@ -88,7 +88,7 @@ impl Script {
         Ok(script)
     }
 
-    /// What the types alone do not rule out. A test with a slip in its script should hear of it.
+    /// Checks what the types alone do not rule out, so that a mistake in a test's script is reported.
     fn check(&self) -> Result<(), String> {
         let mut uuids = BTreeSet::new();
         let mut indexes = BTreeSet::new();
@@ -115,12 +115,12 @@ impl Script {
         Ok(())
     }
 
-    /// The GPU at this index.
+    /// Returns the GPU at this index.
     pub(crate) fn at(&self, index: u32) -> Option<&Gpu> {
         self.gpus.iter().find(|gpu| gpu.index() == index)
     }
 
-    /// The GPU or MIG instance with this UUID.
+    /// Returns the GPU or MIG instance with this UUID.
     pub(crate) fn find(&self, uuid: &str) -> Option<(&Gpu, Option<&Instance>)> {
         self.gpus.iter().find_map(|gpu| {
             if gpu.uuid == uuid {
@@ -130,7 +130,7 @@ impl Script {
         })
     }
 
-    /// How two GPUs are joined, if the script says.
+    /// Returns how two GPUs are connected, if the script says.
     pub(crate) fn link(&self, one: &str, other: &str) -> Option<&Link> {
         self.links.iter().find(|link| link.joins(one, other))
     }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_a_reason() {
+    fn an_impossible_machine_is_refused_with_a_reason() {
         let gpu = "[[gpu]]\nuuid = \"GPU-a\"\nmemory_total = \"1GiB\"\n";
         for (text, reason) in [
             (format!("{gpu}[[gpu]]\nuuid = \"GPU-b\"\nindex = 0\nmemory_total = 1\n"), "have the index 0"),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_can_be_said_in_json() {
+    fn a_script_can_be_written_in_json() {
         let text = r#"{"gpu": [{"uuid": "GPU-a", "memory_total": "80GiB"}]}"#;
         let script = Script::parse(Path::new("script.json"), text).unwrap();
         assert_eq!(script.at(0).unwrap().memory_total, berth_domain::Bytes::gib(80));

@@ -79,7 +79,7 @@ fn a_wait_without_an_event_ends_in_time() {
 }
 
 #[test]
-fn nobody_hears_what_they_did_not_ask_for() {
+fn a_set_gets_only_events_that_it_registered_for() {
     let rig = Rig::new(&format!("{}{}", one_gpu(""), xid(1, 31)));
     let nvml = rig.load();
     let set = nvml.create_event_set().unwrap();

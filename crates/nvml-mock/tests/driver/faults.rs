@@ -67,7 +67,7 @@ fn n12_a_lost_gpu_is_counted_and_answers_nothing_until_it_is_back() {
 }
 
 #[test]
-fn a_gpu_that_is_no_longer_there_is_lost_to_those_who_had_it() {
+fn a_removed_gpu_is_lost_behind_its_handle() {
     let rig = Rig::new(&two_gpus(""));
     let nvml = rig.load();
     let gpu = nvml.device_by_uuid("GPU-b").unwrap();
@@ -95,7 +95,7 @@ fn an_old_driver_has_older_calls_only() {
 }
 
 #[test]
-fn errors_strike_one_function_of_one_gpu_as_often_as_said() {
+fn a_fault_applies_to_one_function_of_one_gpu_for_its_count() {
     let rig = Rig::new(&two_gpus(&fault(
         "nvmlDeviceGetMemoryInfo_v2",
         "gpu = \"GPU-b\"\nerror = \"no_permission\"\ntimes = 2",
@@ -119,7 +119,7 @@ fn a_fault_of_a_gpu_is_one_of_its_instances_too() {
 }
 
 #[test]
-fn not_supported_and_reset_required_are_said_where_the_script_says_so() {
+fn not_supported_and_reset_required_are_returned_as_scripted() {
     let text = format!(
         "{}{}{}",
         one_gpu("temperature = 50"),

@@ -25,7 +25,7 @@ fn pids(nvml: &Nvml) -> Vec<u32> {
 }
 
 #[test]
-fn reserved_memory_is_told_apart() {
+fn reserved_memory_is_reported_separately() {
     let rig = Rig::new(&one_gpu("memory_reserved = \"512MiB\"\nmemory_used = \"30GiB\""));
     let nvml = rig.load();
     let memory = gpu(&nvml).memory_info().unwrap();
@@ -156,7 +156,7 @@ fn r6_memory_may_come_back_later_than_the_process_is_gone() {
 }
 
 #[test]
-fn a_driver_may_not_tell_who_uses_the_memory() {
+fn a_driver_may_hide_the_processes_that_use_memory() {
     let process = Sleeper::start();
     let rig = Rig::new(&one_gpu("attribution = \"pids\""));
     let nvml = rig.load();

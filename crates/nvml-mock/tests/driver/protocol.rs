@@ -121,7 +121,7 @@ fn a_text_stays_within_its_buffer() {
 }
 
 #[test]
-fn what_is_no_handle_is_refused() {
+fn an_invalid_handle_is_refused() {
     let rig = Rig::new(&one_gpu(""));
     let nvml = rig.load();
     let good = handle(&nvml);

@@ -49,7 +49,7 @@ fn nvlinks_lead_to_the_peer() {
 }
 
 #[test]
-fn peers_reach_each_other_as_the_script_says() {
+fn peer_access_is_as_scripted() {
     let rig = Rig::new(EXAMPLE);
     let nvml = rig.load();
     let [first, second, third] = [0, 1, 2].map(|index| nvml.device_by_index(index).unwrap());

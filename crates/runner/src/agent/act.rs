@@ -1,105 +1,142 @@
-//! Doing what was decided. Everything is on the disk before it is done, as far as the disk has room: see [`crate::record`].
+//! Acting: each action is put on record, then done. If the disk is full, see [`crate::record`].
+//!
+//! This file defines what each action means. Starting is in [`super::start`], the command of a slot in
+//! [`super::render`], and adopting slots that run already in [`super::adopt`].
 
-use berth_domain::{Evidence, FailureReason, SlotEnd, SlotId};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
 
-use super::{Agent, AgentError};
-use crate::reconcile::{Action, Doubt, Kept, Life};
+use berth_domain::{SlotId, Timestamp};
+use tokio::sync::Notify;
 
-impl Agent {
-    /// Does one thing.
-    pub(super) fn act(&mut self, action: Action) -> Result<(), AgentError> {
-        let now = super::now();
-        if let Action::CannotTell(id, doubt) = action {
-            self.doubt(id, doubt);
+use super::AgentError;
+use super::config::AgentSettings;
+use super::inventory_thread::Occupancy;
+use super::secrets::SlotSecrets;
+use super::slots::Slots;
+use crate::inventory::Inventory;
+use crate::process::{Ports, ProcessTable, SpawnOptions, Spawner};
+use crate::reconcile::{Action, DesiredState, LocalState, SlotRecord};
+use crate::runtime::{Runtimes, UserId};
+
+/// Executes actions: starts, signals and adopts processes, and keeps the record of them.
+pub(super) struct Executor {
+    pub(super) settings: Arc<AgentSettings>,
+    pub(super) spawner: Spawner,
+    pub(super) ports: Ports,
+    /// The users that slots may run as.
+    pub(super) users: BTreeSet<UserId>,
+    pub(super) secrets: SlotSecrets,
+    pub(super) occupancy: Occupancy,
+    /// Fires when the first process of a slot ends.
+    pub(super) process_ended: Arc<Notify>,
+    /// When starts are allowed again, after the disk was full.
+    pub(super) no_starts_before: Option<Instant>,
+}
+
+/// What an action may use beside the slots.
+pub(super) struct ActionContext<'a> {
+    pub(super) runtimes: &'a Runtimes,
+    pub(super) desired: Option<&'a DesiredState>,
+    pub(super) inventory: Option<&'a Inventory>,
+    pub(super) now: Timestamp,
+}
+
+impl Executor {
+    pub(super) fn start(
+        settings: Arc<AgentSettings>,
+        spawning: SpawnOptions,
+        users: BTreeSet<UserId>,
+        occupancy: Occupancy,
+    ) -> Result<Self, AgentError> {
+        let spawner = Spawner::start(spawning).map_err(|error| AgentError::Io("processes cannot be started", error))?;
+        Ok(Self {
+            spawner,
+            ports: Ports::new(settings.ports.clone()),
+            users,
+            secrets: SlotSecrets::new(Arc::clone(&settings)),
+            settings,
+            occupancy,
+            process_ended: Arc::default(),
+            no_starts_before: None,
+        })
+    }
+
+    /// Reaps ended processes that slots left behind.
+    pub(super) fn reap(&self, table: &ProcessTable) {
+        self.spawner.reap(table);
+    }
+
+    /// Executes one action.
+    pub(super) fn act(
+        &mut self,
+        slots: &mut Slots,
+        action: Action,
+        context: &ActionContext<'_>,
+    ) -> Result<(), AgentError> {
+        let now = context.now;
+        if let Action::NoteDoubt(id, doubt) = action {
+            slots.doubt(id, doubt);
             return Ok(());
         }
-        self.news = true;
-        match action {
-            Action::Start(slot) => self.start_slot(&slot, now),
+        slots.has_news = true;
+        match &action {
+            Action::Start(slot) => self.start_slot(slots, slot, context),
             Action::Refuse(slot) => {
                 tracing::warn!(slot = %slot.id, "not started: the driver shows too little free memory");
-                Ok(self.record.note(Kept::of(&slot, Life::Refused))?)
+                Ok(slots.store.update(SlotRecord::of(slot, LocalState::Refused))?)
             }
-            Action::Adopt(kept) => self.adopt(&kept),
-            Action::NoTrace(kept) => {
-                tracing::info!(slot = %kept.id, "not on record, nobody carries its mark, and the driver lists nobody");
-                self.live.remove(&kept.id);
-                Ok(self.record.note(*kept)?)
+            Action::Adopt(record) => self.adopt_unrecorded(slots, record, context.runtimes),
+            Action::RecordAbsence(record) => {
+                tracing::info!(slot = %record.id, "not on record, no process carries its mark, and the driver lists none");
+                slots.live.remove(&record.id);
+                Ok(slots.store.update((**record).clone())?)
             }
-            Action::Learn(slot) => self.learn(&slot),
-            Action::Found(id, process) => self.found(id, process, now),
-            Action::Ready(id) => self.change(id, |life| match life {
-                Life::Started { at, .. } => Life::Started { at, ready: true },
-                other => other,
-            }),
+            Action::CompleteRecord(slot) => self.complete_record(slots, slot, context.runtimes),
+            Action::NoteProcess(id, process) => {
+                let Some(mut record) = slots.records().get(id).cloned() else { return Ok(()) };
+                record.process = Some(process.clone());
+                record.state = record.state.after(&action, now);
+                slots.store.update(record.clone())?;
+                self.adopt_slot(slots, &record, context.runtimes)
+            }
+            Action::Ready(id) => slots.apply(*id, &action, now),
             Action::Term(id, why) => {
                 tracing::info!(slot = %id, ?why, "asked to end");
-                self.change(id, |life| life.asked_to_end(now, why))?;
-                self.live.get(&id).into_iter().for_each(|live| live.tree.term());
+                slots.apply(*id, &action, now)?;
+                slots.live.get(id).into_iter().for_each(|live| live.tree.term());
                 Ok(())
             }
             Action::Kill(id) => {
-                self.change(id, Life::ended_by_force)?;
-                self.live.get(&id).into_iter().for_each(|live| live.tree.kill());
+                slots.apply(*id, &action, now)?;
+                slots.live.get(id).into_iter().for_each(|live| live.tree.kill());
                 Ok(())
             }
-            Action::TreeGone(id, why) => {
-                self.live.get(&id).into_iter().for_each(|live| live.log.close());
-                self.change(id, |_| Life::TreeGone { since: now, why })
+            Action::TreeGone(id, _) => {
+                slots.live.get(id).into_iter().for_each(|live| live.log.close());
+                slots.apply(*id, &action, now)
             }
-            Action::Gone(id, evidence) => self.gone(id, evidence),
+            Action::Gone(id, _) => {
+                tracing::info!(slot = %id, "gone, and the driver agrees");
+                self.release(slots, *id);
+                slots.apply(*id, &action, now)
+            }
             Action::GiveUp(id) => {
                 tracing::error!(slot = %id, "it cannot be ended, or the driver will not let go of it");
-                self.change(id, |_| Life::GivenUp)
+                slots.apply(*id, &action, now)
             }
-            Action::Forget(id) => {
-                self.live.remove(&id);
-                self.record.forget(id)?;
-                self.prune_logs();
-                Ok(())
-            }
-            // A question, which was answered before it came here; and a doubt, which was noted above.
-            Action::LookFor(_) | Action::CannotTell(..) => Ok(()),
+            Action::Forget(id) => slots.forget(*id),
+            // A search was made before the action came here, and a doubt was noted above.
+            Action::Search(_) | Action::NoteDoubt(..) => Ok(()),
         }
     }
 
-    fn change(&mut self, id: SlotId, change: impl FnOnce(Life) -> Life) -> Result<(), AgentError> {
-        let Some(mut kept) = self.record.kept().get(&id).cloned() else { return Ok(()) };
-        kept.life = change(kept.life);
-        if let Some(live) = self.live.get(&id) {
-            kept.pids.clone_from(&live.pids);
-            kept.exit = live.exit.or(kept.exit);
-        }
-        Ok(self.record.note(kept)?)
-    }
-
-    /// Notes why it cannot be told whether a slot exists. The server hears of it if it is another reason than before.
-    pub(super) fn doubt(&mut self, id: SlotId, doubt: Doubt) {
-        let is_known = self.doubts.get(&id).is_some_and(|known| known.why == doubt.why);
-        if !is_known {
-            tracing::warn!(slot = %id, why = doubt.why, "it cannot be told whether this slot exists");
-            self.news = true;
-        }
-        self.doubts.insert(id, doubt);
-    }
-
-    /// Removes what is too old of what slots wrote that are no more. Logs that cannot be removed are no reason to end.
-    pub(super) fn prune_logs(&self) {
-        let living = self.record.kept().keys().copied().collect();
-        if let Err(error) = self.logs.prune(&living, self.settings.logs.ended) {
-            tracing::warn!(%error, "old logs cannot be removed");
-        }
-    }
-
-    fn gone(&mut self, id: SlotId, evidence: Evidence) -> Result<(), AgentError> {
-        tracing::info!(slot = %id, "gone, and the driver agrees");
-        self.record.kept().get(&id).and_then(|kept| kept.port).into_iter().for_each(|port| self.ports.release(port));
-        if let Some(live) = self.live.get(&id) {
-            live.tree.cgroup().into_iter().for_each(|cgroup| drop(cgroup.remove()));
-        }
-        self.change(id, |life| match life {
-            Life::TreeGone { why, .. } | Life::Ending { why, .. } => Life::Gone { why, evidence },
-            _ => Life::Gone { why: SlotEnd::Failed(FailureReason::Unkillable), evidence },
-        })
+    /// Releases the port and the cgroup of a slot that is gone.
+    fn release(&mut self, slots: &Slots, id: SlotId) {
+        let port = slots.records().get(&id).and_then(|record| record.port);
+        port.into_iter().for_each(|port| self.ports.release(port));
+        let cgroup = slots.live.get(&id).and_then(|live| live.tree.cgroup());
+        cgroup.into_iter().for_each(|cgroup| drop(cgroup.remove()));
     }
 }

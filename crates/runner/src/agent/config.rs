@@ -1,4 +1,4 @@
-//! The agent's configuration: a file of its own, on its own machine.
+//! The agent's configuration file.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,23 +10,23 @@ use berth_domain::{Bytes, LabelKey, LabelValue, PoolName, RunnerId, RuntimeKind,
 use serde::Deserialize;
 
 use super::users;
-use crate::engine::EnginesFound;
+use crate::engine::KnownEngines;
 use crate::inventory::InventorySettings;
 use crate::process::{LogLimits, OnAgentExit};
-use crate::reconcile::Patience;
+use crate::reconcile::Timeouts;
 use crate::runtime::{self, RuntimeConfig, Runtimes};
 
 /// The whole file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AgentConfig {
-    /// Who it is and how it should behave.
+    /// The agent's identity and behaviour.
     pub agent: AgentTable,
-    /// What is kept of what slots write.
+    /// How much of the slots' output is kept.
     pub logs: LogTable,
-    /// What the machine has.
+    /// Where the inventory of the machine comes from.
     pub inventory: InventorySettings,
-    /// What it can start, by name.
+    /// The runtimes that can be started, by name.
     pub runtime: BTreeMap<RuntimeName, RuntimeConfig>,
 }
 
@@ -34,21 +34,25 @@ pub struct AgentConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AgentTable {
-    /// Its id in the fleet; the machine's host name unless given.
+    /// The runner's id in the fleet; the machine's host name unless given.
     pub id: Option<RunnerId>,
-    /// The server.
+    /// The URL of the server.
     pub server: String,
-    /// A file with its token.
+    /// A file with the runner's token.
     pub token_file: Option<PathBuf>,
     /// A PEM file with the certificate authority of the server, the only one that is trusted then.
     pub ca: Option<PathBuf>,
-    /// Whether its token may be sent over plain http beyond this machine.
+    /// A PEM file with the certificate that names this runner, for a server that asks for one.
+    pub client_cert: Option<PathBuf>,
+    /// A PEM file with the key of that certificate.
+    pub client_key: Option<PathBuf>,
+    /// Whether the token may be sent over plain http beyond this machine.
     pub allow_token_over_http: bool,
-    /// Where it keeps its record and the logs of its slots.
+    /// Where the agent keeps its record and the logs of its slots.
     pub data_dir: PathBuf,
-    /// Its pool; the one that its token grants unless given.
+    /// The runner's pool; the one that its token grants unless given.
     pub pool: Option<PoolName>,
-    /// Its labels, among those that its token grants.
+    /// The runner's labels, among those that its token grants.
     pub labels: BTreeMap<LabelKey, LabelValue>,
     /// The name or address under which gateways reach its slots; unless given, the one that its token grants, else the
     /// one from which it connects to the server.
@@ -57,23 +61,23 @@ pub struct AgentTable {
     pub bind: IpAddr,
     /// Directories with model files whose headers the server may have read; none unless listed.
     pub model_dirs: Vec<PathBuf>,
-    /// The ports that slots are given.
+    /// The first and the last port for slots.
     pub ports: (u16, u16),
     /// What becomes of slots when the agent ends.
     pub on_agent_exit: OnAgentExit,
     /// Whether SIGTERM ends the slots first.
     pub drain_on_sigterm: bool,
-    /// Between asking a slot to end and ending it, where its runtime says nothing else.
+    /// The time between SIGTERM and SIGKILL for a slot, where its runtime states nothing else.
     pub stop_grace: Span,
-    /// The same for a slot that is not ready yet, where its runtime says nothing else; the shorter of the two counts.
+    /// The same for a slot that is not ready yet, where its runtime states nothing else; the shorter of the two counts.
     pub loading_grace: Span,
-    /// Between ending a slot by force and giving it up as one that cannot be ended.
+    /// The time between SIGKILL and giving a slot up as unkillable.
     pub unkillable_after: Span,
-    /// How long the driver may list a process that is gone before its devices count as out of order.
+    /// How long the driver may list a process that is gone before its devices count as failed.
     pub driver_after: Span,
-    /// How long it may be silent.
+    /// The longest interval between reports.
     pub report_every: Span,
-    /// A cgroup v2 directory in which it may make one for each slot.
+    /// A cgroup v2 directory in which the agent may make one for each slot.
     pub cgroup: Option<PathBuf>,
 }
 
@@ -84,6 +88,8 @@ impl Default for AgentTable {
             server: "http://127.0.0.1:8080".into(),
             token_file: None,
             ca: None,
+            client_cert: None,
+            client_key: None,
             allow_token_over_http: false,
             data_dir: PathBuf::from("berth-runner-data"),
             pool: None,
@@ -108,13 +114,13 @@ impl Default for AgentTable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogTable {
-    /// In memory, of each slot.
+    /// The bytes of each slot kept in memory.
     pub ring: Bytes,
-    /// In the file that a slot writes to; it is copied and cut when it is larger.
+    /// The largest log file of a slot; a larger one is copied and cut.
     pub file: Bytes,
-    /// How many copies are kept of each slot.
+    /// The number of copies of each slot's log.
     pub copies: u32,
-    /// Of how many slots that are no more.
+    /// The number of ended slots whose logs are kept.
     pub ended: usize,
 }
 
@@ -131,23 +137,23 @@ impl LogTable {
     }
 }
 
-/// Why a configuration is none.
+/// Why a configuration is not valid.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A field that cannot be meant.
+    /// A field has a value that is not valid.
     #[error("{field}: {why}")]
     Field {
-        /// Which.
+        /// The name of the field.
         field: &'static str,
-        /// Why.
+        /// What is wrong with the value.
         why: String,
     },
-    /// A runtime that cannot be started.
+    /// A runtime is not valid.
     #[error(transparent)]
     Runtime(#[from] runtime::ConfigError),
 }
 
-/// Everything the agent goes by, checked.
+/// The agent's configuration, checked.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "each is documented where it is configured")]
 pub struct AgentSettings {
@@ -172,7 +178,7 @@ pub struct AgentSettings {
 }
 
 impl AgentConfig {
-    /// Checks it, and parts it into what the agent goes by and what it can start.
+    /// Checks the configuration, and splits it into the agent's settings and its runtimes.
     pub fn check(&self) -> Result<(AgentSettings, Runtimes), ConfigError> {
         let table = &self.agent;
         let field = |field, why: String| ConfigError::Field { field, why };
@@ -196,6 +202,9 @@ impl AgentConfig {
         if let Some(address) = &table.address {
             berth_domain::ReasonText::new(address).map_err(|error| field("agent.address", error.to_string()))?;
         }
+        if table.client_cert.is_some() != table.client_key.is_some() {
+            return Err(field("agent.client_cert", "give both client_cert and client_key, or neither".into()));
+        }
         let settings = AgentSettings {
             id,
             data_dir: table.data_dir.clone(),
@@ -216,25 +225,27 @@ impl AgentConfig {
             environment: Runtimes::own_environment(),
         };
         let runtimes = Runtimes::from_config(&self.runtime)?;
-        table.token_file.iter().try_for_each(|path| users::check_token_file(path, &runtimes))?;
+        for (field, secret) in [("agent.token_file", &table.token_file), ("agent.client_key", &table.client_key)] {
+            secret.iter().try_for_each(|path| users::check_secret_file(field, path, &runtimes))?;
+        }
         Ok((settings, runtimes))
     }
 }
 
 impl AgentSettings {
-    pub(super) fn patience(&self) -> Patience {
+    pub(super) fn timeouts(&self) -> Timeouts {
         let Self { stop_grace: grace, loading_grace, unkillable_after, driver_after, .. } = *self;
-        Patience { grace, loading_grace, unkillable_after, driver_after }
+        Timeouts { grace, loading_grace, unkillable_after, driver_after }
     }
 
-    /// Runtimes whose programs this machine has, with everything that their templates need, and what each starts.
-    pub(super) fn offered(&self, runtimes: &Runtimes, engines: &EnginesFound) -> BTreeMap<RuntimeName, RuntimeKind> {
+    /// Returns the runtimes whose programs this machine has, with all that their templates need, and what each starts.
+    pub(super) fn offered(&self, runtimes: &Runtimes, engines: &KnownEngines) -> BTreeMap<RuntimeName, RuntimeKind> {
         let mut offered = runtimes.installed(&self.path());
         offered.retain(|name, _| runtimes.get(name).is_some_and(|runtime| engines.offers(runtime)));
         offered
     }
 
-    /// Where programs are looked for.
+    /// Returns the `PATH` in which programs are looked for.
     pub(super) fn path(&self) -> OsString {
         self.environment.get(std::ffi::OsStr::new("PATH")).cloned().unwrap_or_default()
     }

@@ -1,52 +1,49 @@
-//! The last lines of slots that failed or ended by themselves, told with their end.
+//! The last log lines of slots that failed or ended by themselves, reported with their end.
 
 use berth_domain::{LogTail, SlotEnd};
 use berth_wire::ReportedSlot;
 
-use super::Agent;
+use super::slots::Slots;
 use crate::process::Redactor;
-use crate::reconcile::{Kept, Life};
+use crate::reconcile::{LocalState, SlotRecord};
 
-/// The most bytes of all last lines in one report. What is left out is in the logs, which the server asks for.
+/// The most bytes of all last lines in one report. The rest is in the logs, which the server can ask for.
 const MOST_BYTES: usize = 128 << 10;
 
-impl Agent {
-    /// Adds their last lines to what is told of slots that came to their end unasked. It is repeated as long as the end
-    /// is: nobody knows which report arrived.
-    pub(super) fn add_last_lines(&self, slots: &mut [ReportedSlot]) {
-        let mut left = MOST_BYTES;
-        let mut redactor = None;
-        // The newest slots have the largest ids.
-        for slot in slots.iter_mut().rev() {
-            let Some(kept) = self.record.kept().get(&slot.id) else { continue };
-            if !ended_unasked(&kept.life) || kept.generation != slot.generation {
-                continue;
-            }
-            let tail = self.last_lines(kept, redactor.get_or_insert_with(|| self.redactor()));
-            let Some(rest) = left.checked_sub(tail.lines().iter().map(String::len).sum()) else { return };
-            left = rest;
-            slot.last_lines = tail.lines().to_vec();
+/// Adds the last lines of slots that ended unasked to the report of their end.
+///
+/// They are repeated as long as the end is, since the agent does not know which report arrived.
+pub(super) fn add_last_lines(reported: &mut [ReportedSlot], slots: &Slots, redactor: impl Fn() -> Redactor) {
+    let mut left = MOST_BYTES;
+    let mut made = None;
+    // The newest slots have the largest ids.
+    for slot in reported.iter_mut().rev() {
+        let Some(record) = slots.records().get(&slot.id) else { continue };
+        if !has_ended_unasked(&record.state) || record.generation != slot.generation {
+            continue;
         }
-    }
-
-    /// The last lines of a slot's log, without secrets. A log that cannot be read has none.
-    fn last_lines(&self, kept: &Kept, redactor: &Redactor) -> LogTail {
-        let log = match self.live.get(&kept.id) {
-            Some(live) => Some(live.log.clone()),
-            // An agent that was started again has nothing at hand of what was over before.
-            None => self.logs.past(kept.id, Some(kept.generation)).ok().flatten(),
-        };
-        let bytes = log.and_then(|log| log.tail(LogTail::LOOKED_AT).ok()).unwrap_or_default();
-        LogTail::of_bytes(&redactor.redact(bytes))
+        let tail = last_lines(slots, record, made.get_or_insert_with(&redactor));
+        let Some(rest) = left.checked_sub(tail.lines().iter().map(String::len).sum()) else { return };
+        left = rest;
+        slot.last_lines = tail.lines().to_vec();
     }
 }
 
-/// Whether a slot failed, or is a job that ended by itself.
-fn ended_unasked(life: &Life) -> bool {
+/// Returns the last lines of a slot's log, without secrets. A log that cannot be read has none.
+fn last_lines(slots: &Slots, record: &SlotRecord, redactor: &Redactor) -> LogTail {
+    let log = slots.find_log(record.id, Some(record.generation)).ok().flatten();
+    let bytes = log.and_then(|log| log.tail(LogTail::LOOKED_AT).ok()).unwrap_or_default();
+    LogTail::of_bytes(&redactor.redact(bytes))
+}
+
+/// Returns whether a slot failed, or is a job that ended by itself.
+fn has_ended_unasked(state: &LocalState) -> bool {
     let unasked = |why: &SlotEnd| matches!(why, SlotEnd::Failed(_) | SlotEnd::Exited(_));
-    match life {
-        Life::Ending { why, .. } | Life::TreeGone { why, .. } | Life::Gone { why, .. } => unasked(why),
-        Life::GivenUp => true,
-        Life::Planned | Life::Started { .. } | Life::Refused => false,
+    match state {
+        LocalState::Ending { why, .. } | LocalState::TreeGone { why, .. } | LocalState::Gone { why, .. } => {
+            unasked(why)
+        }
+        LocalState::GivenUp => true,
+        LocalState::Planned | LocalState::Started { .. } | LocalState::Refused => false,
     }
 }

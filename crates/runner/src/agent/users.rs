@@ -1,4 +1,4 @@
-//! Who the slots of an agent are, as users of the machine.
+//! The users that the slots of an agent run as.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::config::{AgentSettings, ConfigError};
 use crate::runtime::{Runtimes, SlotUser, UserId};
 
-/// Says which user the slots of each runtime on this machine run as, and warns of those that can read what the agent
+/// Logs which user the slots of each runtime on this machine run as, and warns of those that can read what the agent
 /// can.
 pub fn log_slot_users(settings: &AgentSettings, runtimes: &Runtimes) {
     let own = UserId::own();
@@ -36,9 +36,9 @@ pub fn log_slot_users(settings: &AgentSettings, runtimes: &Runtimes) {
     }
 }
 
-/// The token is the agent's alone: a file that the user of a runtime can read is refused. What the directories above it
-/// allow is not looked at. A file that is not there is somebody else's to complain about.
-pub(super) fn check_token_file(path: &Path, runtimes: &Runtimes) -> Result<(), ConfigError> {
+/// Refuses a file with the agent's token or key that the user of a runtime can read. The permissions of the directories
+/// above it are not checked. A missing file is reported where it is read.
+pub(super) fn check_secret_file(field: &'static str, path: &Path, runtimes: &Runtimes) -> Result<(), ConfigError> {
     let Ok(found) = std::fs::metadata(path) else { return Ok(()) };
     let may_read = |user: &SlotUser| {
         let bits = match () {
@@ -56,5 +56,5 @@ pub(super) fn check_token_file(path: &Path, runtimes: &Runtimes) -> Result<(), C
         runtime.name(),
         runtime.user_id()
     );
-    Err(ConfigError::Field { field: "agent.token_file", why })
+    Err(ConfigError::Field { field, why })
 }

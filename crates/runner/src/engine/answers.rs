@@ -1,56 +1,56 @@
-//! Reading what engines print about themselves. Pure.
+//! Parsing what engines print about themselves. Pure.
 
 use berth_engines::Engine;
 use serde::{Deserialize, Serialize};
 
 use super::version::EngineVersion;
 
-/// What the template of a runtime needs of its engine: options, and the variables that Ollama is told through.
+/// What the template of a runtime needs of its engine: options, and the variables by which Ollama is configured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Needs {
-    /// From this version of the engine on; nothing for the template of all others.
+    /// The first version of the engine that has these needs; `None` for the template of all others.
     pub(crate) since: Option<EngineVersion>,
-    /// The names.
+    /// The names of options and variables.
     pub(crate) options: Vec<String>,
 }
 
-/// The needs that count for a version, of a list in the order of versions.
+/// Returns the needs that apply to a version, from a list in the order of versions.
 pub(super) fn needs_of<'a>(all: &'a [Needs], version: Option<&EngineVersion>) -> &'a [String] {
     let counts = |needs: &&Needs| needs.since.is_none() || needs.since.as_ref() <= version;
     all.iter().rfind(counts).map(|needs| needs.options.as_slice()).unwrap_or_default()
 }
 
-/// What to run for the version of an engine.
+/// Returns the arguments that print an engine's version.
 pub(super) fn version_arguments() -> &'static [&'static str] {
     &["--version"]
 }
 
-/// What to run for the list of an engine's options: the first of these that succeeds.
+/// Returns the arguments that print an engine's options: the first of these that succeeds counts.
 pub(super) fn help_arguments(engine: Engine) -> &'static [&'static [&'static str]] {
     match engine {
         Engine::LlamaServer => &[&["--help"]],
-        // vLLM prints a summary unless it is asked for everything, and older ones know no other question than `--help`.
+        // vLLM prints a summary unless it is asked for all options, and older versions accept only `--help`.
         Engine::Vllm => &[&["serve", "--help=all"], &["serve", "--help"]],
         Engine::Ollama => &[&["serve", "--help"]],
     }
 }
 
-/// The version in what an engine printed for `--version`, standard output first.
+/// Returns the version in the output of `--version`, standard output first.
 ///
-/// Engines log while they start, so that a number counts only behind the word "version", or as a line of its own.
+/// Engines log while they start, so a number counts only behind the word "version", or as a line of its own.
 pub(super) fn version_in(text: &str) -> Option<String> {
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
     let behind_word = |line: &str| {
         let at = line.to_ascii_lowercase().find("version")?;
         line[at + "version".len()..].split_whitespace().find_map(version_word)
     };
-    // Ollama also tells the version of a server that happens to run.
+    // Ollama also prints the version of a server that happens to run.
     let of_client = lines().filter(|line| line.contains("client version")).find_map(behind_word);
     let alone = |line: &str| if line.contains(char::is_whitespace) { None } else { version_word(line) };
     of_client.or_else(|| lines().find_map(behind_word)).or_else(|| lines().rev().find_map(alone))
 }
 
-/// A word that is a version, without what stands around it.
+/// Returns a word that is a version, without punctuation around it.
 fn version_word(word: &str) -> Option<String> {
     let word = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
     let digits = word.trim_start_matches(['v', 'b']);
@@ -60,7 +60,7 @@ fn version_word(word: &str) -> Option<String> {
     is_version.then(|| word.to_owned())
 }
 
-/// Those of `needs` that a help text does not have, each as a whole word.
+/// Returns those of `needs` that a help text does not contain as a whole word.
 pub(super) fn missing_in(help: &str, needs: &[String]) -> Vec<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let has = |need: &str| {
@@ -73,7 +73,7 @@ pub(super) fn missing_in(help: &str, needs: &[String]) -> Vec<String> {
     needs.iter().filter(|need| !has(need)).cloned().collect()
 }
 
-/// Whether a text is a list of options at all, and not the complaint of a program that does not know the question.
+/// Returns whether a text is a list of options, and not the error of a program that does not know the argument.
 pub(super) fn is_help(engine: Engine, text: &str) -> bool {
     match engine {
         Engine::LlamaServer | Engine::Vllm => missing_in(text, &["--host".to_owned(), "--port".to_owned()]).is_empty(),

@@ -1,7 +1,7 @@
-//! Running an engine to ask it about itself.
+//! Running an engine to ask it for its version and options.
 //!
-//! The program gets the environment and the user of its slots, but no GPU: a question must not take memory of one. It is
-//! ended with everything that it started when its time is over.
+//! The program gets the environment and the user of its slots, but no GPU: a query must not take GPU memory. It is
+//! killed with everything that it started when its time is over.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,14 +19,14 @@ use super::answers::{self, Needs, needs_of};
 use super::version::EngineVersion;
 use crate::runtime::SlotUser;
 
-/// How long an engine may take to answer one question. vLLM imports all of PyTorch for it.
+/// How long an engine may take to answer one query. vLLM imports all of PyTorch for it.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// How much of an answer is read.
+/// How many bytes of an answer are read.
 const LONGEST: u64 = 1024 * 1024;
 
-/// An engine that is to be asked.
+/// A query to an engine.
 #[derive(Clone, Debug)]
-pub(super) struct Asking {
+pub(super) struct EngineQuery {
     pub(super) engine: Engine,
     pub(super) program: PathBuf,
     /// What its templates need, in the order of versions.
@@ -35,17 +35,17 @@ pub(super) struct Asking {
     pub(super) user: Option<SlotUser>,
 }
 
-/// What an engine said of itself.
+/// The answer of an engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct EngineAnswer {
     pub(super) version: Option<String>,
     pub(super) missing: Vec<String>,
     /// Why its options are not known.
     pub(super) trouble: Option<String>,
 }
 
-impl Asking {
-    pub(super) async fn ask(self) -> Answer {
+impl EngineQuery {
+    pub(super) async fn ask(self) -> EngineAnswer {
         let version = match self.run(answers::version_arguments()).await {
             Ok(printed) => answers::version_in(&printed.text),
             Err(_) => None,
@@ -56,13 +56,13 @@ impl Asking {
                 Ok(printed) if answers::is_help(self.engine, &printed.text) => {
                     let number = version.as_deref().and_then(EngineVersion::parse);
                     let missing = answers::missing_in(&printed.text, needs_of(&self.needs, number.as_ref()));
-                    return Answer { version, missing, trouble: None };
+                    return EngineAnswer { version, missing, trouble: None };
                 }
                 Ok(printed) => trouble = format!("{} lists no options ({})", command(arguments), printed.status),
                 Err(why) => trouble = format!("{}: {why}", command(arguments)),
             }
         }
-        Answer { version, missing: Vec::new(), trouble: Some(trouble) }
+        EngineAnswer { version, missing: Vec::new(), trouble: Some(trouble) }
     }
 
     async fn run(&self, arguments: &[&str]) -> Result<Printed, String> {
@@ -70,7 +70,7 @@ impl Asking {
         command.args(arguments).env_clear().envs(&self.environment).process_group(0).kill_on_drop(true);
         command.env("CUDA_VISIBLE_DEVICES", "");
         if self.engine == Engine::Ollama {
-            // Nobody listens there: `--version` would ask a server that happens to run for its own version.
+            // No server listens there: otherwise `--version` would ask a running server for its version.
             command.env("OLLAMA_HOST", "127.0.0.1:1");
         }
         if let Some(user) = &self.user {
@@ -86,7 +86,7 @@ impl Asking {
         if let Ok(printed) = tokio::time::timeout(DEADLINE, printed).await {
             return printed;
         }
-        // The program has not been waited for, so that its number and its group are still its own.
+        // The program has not been reaped, so its pid and its group cannot have been reused.
         if let Some(group) = child.id().and_then(|pid| i32::try_from(pid).ok()) {
             _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
         }
@@ -104,7 +104,7 @@ async fn read(stream: Option<impl AsyncRead + Unpin>) -> String {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {
         let mut stream = stream.take(LONGEST);
-        // What was read until an error is what there is.
+        // After an error, the part that was read is used.
         drop(stream.read_to_end(&mut bytes).await);
     }
     String::from_utf8_lossy(&bytes).into_owned()

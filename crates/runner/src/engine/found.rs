@@ -1,4 +1,4 @@
-//! What is known of the engines of this machine, also over restarts of the agent.
+//! What is known of the engines of this machine, kept over restarts of the agent.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -6,21 +6,22 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use berth_domain::{EngineReport, ReasonText, RuntimeName};
+use berth_domain::{EngineReport, RuntimeName};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use super::answers::Needs;
-use super::ask::{Answer, Asking};
+use super::ask::{EngineAnswer, EngineQuery};
 use super::version::EngineVersion;
 use crate::runtime::{Runtime, Runtimes};
+use crate::text::reason_text;
 
 /// The file in the agent's directory that keeps the answers. It is a cache: an agent without it asks again.
 const FILE: &str = "engines.json";
 
-/// The program that was asked, and what for. Another one is asked anew.
+/// The program that was asked, and for what. A changed program is asked again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Subject {
+struct QueriedProgram {
     program: PathBuf,
     inode: u64,
     bytes: u64,
@@ -29,31 +30,31 @@ struct Subject {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Found {
-    subject: Subject,
+struct EngineFacts {
+    subject: QueriedProgram,
     version: Option<String>,
     missing: Vec<String>,
     trouble: Option<String>,
 }
 
-/// What is known of every engine behind a runtime, and the questions under way.
+/// What is known of the engine behind each runtime, and the queries under way.
 #[derive(Debug)]
-pub(crate) struct EnginesFound {
+pub(crate) struct KnownEngines {
     file: PathBuf,
-    known: BTreeMap<RuntimeName, Found>,
-    asking: BTreeMap<RuntimeName, Subject>,
-    answers: JoinSet<(RuntimeName, Subject, Answer)>,
+    known: BTreeMap<RuntimeName, EngineFacts>,
+    asking: BTreeMap<RuntimeName, QueriedProgram>,
+    answers: JoinSet<(RuntimeName, QueriedProgram, EngineAnswer)>,
 }
 
-impl EnginesFound {
-    /// Reads what an agent before this one found out.
+impl KnownEngines {
+    /// Reads the cache of an earlier agent.
     pub(crate) fn open(data_dir: &Path) -> Self {
         let file = data_dir.join(FILE);
         let known = std::fs::read(&file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
         Self { file, known, asking: BTreeMap::new(), answers: JoinSet::new() }
     }
 
-    /// Asks those engines that are new or have changed. Says whether anything that is reported is different now.
+    /// Asks engines that are new or have changed. Returns whether the report changes by that.
     pub(crate) fn look(&mut self, runtimes: &mut Runtimes, own: &BTreeMap<OsString, OsString>, path: &OsStr) -> bool {
         let mut subjects = BTreeMap::new();
         for runtime in runtimes.iter().filter(|runtime| runtime.is_asked_for_options()) {
@@ -85,8 +86,8 @@ impl EnginesFound {
             return Some((name, false));
         }
         self.asking.remove(&name);
-        let Answer { version, missing, trouble } = answer;
-        let found = Found { subject, version, missing, trouble };
+        let EngineAnswer { version, missing, trouble } = answer;
+        let found = EngineFacts { subject, version, missing, trouble };
         found.log(&name);
         self.known.insert(name.clone(), found);
         if let Err(error) = self.keep() {
@@ -95,24 +96,24 @@ impl EnginesFound {
         Some((name, true))
     }
 
-    /// Whether a runtime may be offered: its program was asked, and nothing that the template needs is missing. While a
-    /// program that has changed is being asked, what is known of the one before it counts.
+    /// Returns whether a runtime may be offered: its program was asked, and has all that the template needs. While a
+    /// changed program is being asked, what is known of the previous one counts.
     pub(crate) fn offers(&self, runtime: &Runtime) -> bool {
         !runtime.is_asked_for_options() || self.known.get(runtime.name()).is_some_and(|found| found.missing.is_empty())
     }
 
-    /// What the server is told.
+    /// Returns the part of the report about engines.
     pub(crate) fn report(&self) -> BTreeMap<RuntimeName, EngineReport> {
         let known = self.known.iter().map(|(name, found)| (name.clone(), found.report()));
         let mut report: BTreeMap<_, _> = known.collect();
         for name in self.asking.keys() {
             let entry = report.entry(name.clone()).or_default();
-            entry.note = Some(text("its program is being asked for its version and options"));
+            entry.note = Some(reason_text("its program is being asked for its version and options"));
         }
         report
     }
 
-    /// Lets each runtime use the template for the version of its engine.
+    /// Selects the template of each runtime for the version of its engine.
     pub(crate) fn choose_templates(&self, runtimes: &mut Runtimes) {
         for (name, found) in &self.known {
             runtimes.choose(name, found.version().as_ref());
@@ -125,16 +126,16 @@ impl EnginesFound {
     }
 }
 
-impl Found {
+impl EngineFacts {
     fn version(&self) -> Option<EngineVersion> {
         EngineVersion::parse(self.version.as_deref()?)
     }
 
     fn report(&self) -> EngineReport {
         EngineReport {
-            version: self.version.as_deref().map(text),
-            missing: self.missing.iter().map(|option| text(option)).collect(),
-            note: self.trouble.as_deref().map(|why| text(&format!("its options are not known: {why}"))),
+            version: self.version.as_deref().map(reason_text),
+            missing: self.missing.iter().map(|option| reason_text(option)).collect(),
+            note: self.trouble.as_deref().map(|why| reason_text(&format!("its options are not known: {why}"))),
         }
     }
 
@@ -156,10 +157,10 @@ impl Found {
     }
 }
 
-fn subject(runtime: &Runtime, needs: Vec<Needs>, path: &OsStr) -> Option<Subject> {
+fn subject(runtime: &Runtime, needs: Vec<Needs>, path: &OsStr) -> Option<QueriedProgram> {
     let program = runtime.find_program(path)?;
     let metadata = program.metadata().ok()?;
-    Some(Subject {
+    Some(QueriedProgram {
         inode: metadata.ino(),
         bytes: metadata.len(),
         changed: (metadata.mtime(), metadata.mtime_nsec()),
@@ -168,17 +169,12 @@ fn subject(runtime: &Runtime, needs: Vec<Needs>, path: &OsStr) -> Option<Subject
     })
 }
 
-fn asking(runtime: &Runtime, subject: &Subject, own: &BTreeMap<OsString, OsString>) -> Option<Asking> {
-    Some(Asking {
+fn asking(runtime: &Runtime, subject: &QueriedProgram, own: &BTreeMap<OsString, OsString>) -> Option<EngineQuery> {
+    Some(EngineQuery {
         engine: runtime.engine()?,
         program: subject.program.clone(),
         needs: subject.needs.clone(),
         environment: runtime.passed_environment(own),
         user: runtime.user().cloned(),
     })
-}
-
-fn text(text: &str) -> ReasonText {
-    let plain: String = text.chars().take(256).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    ReasonText::new(plain).unwrap_or_else(|_| unreachable!("it is short and has no control characters"))
 }

@@ -4,13 +4,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A version: numbers that are compared from left to right. What follows the numbers (`+cpu`, `rc1`) is left out.
+/// A version: numbers that are compared from left to right. A suffix such as `+cpu` or `rc1` is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct EngineVersion(Vec<u64>);
 
 impl EngineVersion {
-    /// Reads a text such as `0.32.0+cpu`, `v0.17` or `b11669`. Nothing if there is no number at its beginning.
+    /// Parses a text such as `0.32.0+cpu`, `v0.17` or `b11669`. Returns `None` if it does not begin with a number.
     #[must_use]
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.trim_start_matches(['v', 'b']);

@@ -1,37 +1,37 @@
-//! Where GPUs come from.
+//! The sources of GPUs: the driver, or the configuration.
 
 use berth_domain::Timestamp;
 
 use super::Detail;
 use super::nvml::NvmlGpus;
-use super::seen::{DriverSeen, GpuLink, GpuSeen};
+use super::seen::{DriverStatus, GpuLink, GpuSeen};
 use super::settings::InventorySettings;
 use super::simulated::SimulatedGpus;
 
-/// What was seen of the GPUs.
+/// What one look found of the GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpusSeen {
-    /// GPUs and MIG instances.
+    /// All GPUs and MIG instances.
     pub gpus: Vec<GpuSeen>,
-    /// What joins them.
+    /// The connections between them.
     pub links: Vec<GpuLink>,
-    /// The driver.
-    pub driver: DriverSeen,
-    /// What no GPU can carry, in words.
+    /// The state of the driver.
+    pub driver: DriverStatus,
+    /// Problems that belong to no GPU, as text for an operator.
     pub notes: Vec<String>,
 }
 
 /// The two sources of GPUs.
 #[derive(Debug)]
 pub enum Gpus {
-    /// The driver's.
+    /// The GPUs of the NVIDIA driver.
     Nvml(Box<NvmlGpus>),
-    /// Those that the configuration describes.
+    /// The GPUs that the configuration describes.
     Simulated(SimulatedGpus),
 }
 
 impl Gpus {
-    /// The source that the settings name.
+    /// Returns the source that the settings name.
     #[must_use]
     pub fn new(settings: InventorySettings) -> Self {
         if settings.simulated.is_empty() {
@@ -41,7 +41,7 @@ impl Gpus {
         }
     }
 
-    /// Looks at them, for no longer than the deadline.
+    /// Reads the GPUs, and takes no longer than the deadline.
     pub fn look(&mut self, now: Timestamp, detail: Detail) -> GpusSeen {
         match self {
             Self::Nvml(gpus) => gpus.look(now, detail),

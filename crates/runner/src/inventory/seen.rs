@@ -1,4 +1,4 @@
-//! What was seen of GPUs: plain data.
+//! What was read of GPUs: plain data.
 
 use std::collections::BTreeSet;
 
@@ -7,23 +7,23 @@ use berth_domain::{Bytes, DeviceUuid, GpuHealth, GpuName, GpuReport, Timestamp};
 /// One GPU or MIG instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuSeen {
-    /// Which device.
+    /// The device.
     pub uuid: DeviceUuid,
-    /// Its index; a MIG instance has that of its GPU.
+    /// The driver's index; a MIG instance has that of its GPU.
     pub index: u16,
-    /// What the driver calls it.
+    /// The product name.
     pub name: GpuName,
-    /// The GPU that it is a MIG instance of.
+    /// The GPU that a MIG instance is part of.
     pub parent: Option<DeviceUuid>,
-    /// Whether these numbers are to be trusted.
+    /// Whether these numbers can be trusted.
     pub health: GpuHealth,
-    /// Why not, in words.
+    /// Why they cannot be trusted, as text.
     pub trouble: Option<String>,
-    /// Its memory.
+    /// The device's memory.
     pub memory: MemorySeen,
-    /// Who uses it.
+    /// The processes that use it.
     pub processes: ProcessesSeen,
-    /// How it is doing.
+    /// Load, temperature and the like.
     pub telemetry: Telemetry,
     /// When these numbers were taken.
     pub taken: Timestamp,
@@ -32,34 +32,34 @@ pub struct GpuSeen {
 /// Memory of one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemorySeen {
-    /// All of it.
+    /// The total, including what is reserved.
     pub total: Bytes,
     /// What the driver keeps for itself. Older drivers count it as used.
     pub reserved: Bytes,
-    /// What is in use, by whomever.
+    /// What is in use, by any process.
     pub used: Bytes,
 }
 
-/// Who uses a device. "Nobody" and "cannot be told" are different answers.
+/// The processes on a device. "None" and "unknown" are different answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProcessesSeen {
-    /// All that the driver lists, by pid.
+    /// All processes that the driver lists, by pid.
     Listed(Vec<ProcessSeen>),
-    /// The driver did not say.
+    /// The driver did not answer.
     Unknown,
 }
 
 /// One process on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessSeen {
-    /// Its pid, as the driver sees it.
+    /// The pid, as the driver sees it.
     pub pid: u32,
-    /// What it uses, where the driver can tell.
+    /// The memory that the process uses, where the driver knows it.
     pub used: Option<Bytes>,
 }
 
 impl ProcessesSeen {
-    /// Whether the driver is known to list none of these pids. Not knowing is no.
+    /// Returns whether the driver is known to list none of these pids. Unknown counts as no.
     #[must_use]
     pub fn is_clear_of(&self, pids: &BTreeSet<u32>) -> bool {
         match self {
@@ -69,102 +69,102 @@ impl ProcessesSeen {
     }
 }
 
-/// Nothing, if the driver does not say of one of them.
+/// Returns the sum, or `None` if the driver does not know one of the amounts.
 fn sum<'a>(processes: impl IntoIterator<Item = &'a ProcessSeen>) -> Option<Bytes> {
     processes.into_iter().try_fold(Bytes::ZERO, |sum, process| Some(sum.saturating_add(process.used?)))
 }
 
-/// How a device is doing. What the driver does not say is absent; MIG instances say nothing.
+/// The condition of a device. What the driver does not report is `None`; MIG instances report nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Telemetry {
-    /// How busy it is.
+    /// The load in per cent.
     pub utilization_percent: Option<u32>,
-    /// How hot it is.
+    /// The temperature.
     pub temperature_celsius: Option<u32>,
-    /// What it draws.
+    /// The power draw.
     pub power_milliwatts: Option<u32>,
-    /// Who may use it.
+    /// How many processes may use the device.
     pub compute_mode: Option<ComputeMode>,
     /// Memory errors since the driver was loaded.
     pub ecc: Option<EccSeen>,
-    /// The last error that the driver told by itself.
+    /// The last error (Xid) that the driver reported.
     pub last_xid: Option<u64>,
-    /// Its place on the bus.
+    /// The PCI address.
     pub pci_bus_id: Option<String>,
-    /// The NUMA node that it is nearest to.
+    /// The nearest NUMA node.
     pub numa_node: Option<u32>,
 }
 
-/// Who may use a GPU.
+/// How many processes may use a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComputeMode {
     /// Any number of processes.
     Shared,
     /// One process at a time.
     Exclusive,
-    /// Nobody.
+    /// No process.
     Prohibited,
 }
 
-/// Memory errors.
+/// Counts of memory errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EccSeen {
-    /// Those that were put right.
+    /// Errors that were corrected.
     pub corrected: u64,
-    /// Those that were not.
+    /// Errors that were not.
     pub uncorrected: u64,
 }
 
-/// What joins two GPUs.
+/// The connection between two GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuLink {
-    /// Which two, in order of their UUIDs.
+    /// The two GPUs, in order of their UUIDs.
     pub between: (DeviceUuid, DeviceUuid),
-    /// How far apart they are on the bus.
+    /// Their distance on the bus.
     pub closeness: Closeness,
-    /// How many NVLinks lead straight from one to the other.
+    /// The number of NVLinks that connect them directly.
     pub nvlinks: u16,
-    /// Whether they reach each other over NVLink at all, straight or through a switch.
+    /// Whether they are connected by NVLink at all, directly or through a switch.
     pub nvlink: bool,
 }
 
-/// How far up from two GPUs one meets the other; nearer is less.
+/// The nearest common ancestor of two GPUs; nearer is less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Closeness {
-    /// On one board.
+    /// They are on one board.
     Board,
-    /// Under one switch.
+    /// They share one PCIe switch.
     Switch,
-    /// Under several switches.
+    /// They are connected through several PCIe switches.
     Switches,
-    /// Under one host bridge.
+    /// They share one host bridge.
     HostBridge,
-    /// In one NUMA node.
+    /// They share one NUMA node.
     Node,
-    /// Somewhere in the machine.
+    /// They are on different NUMA nodes.
     System,
 }
 
-/// The driver.
+/// The state of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DriverSeen {
-    /// There are only simulated GPUs.
+pub enum DriverStatus {
+    /// All GPUs are simulated.
     Simulated,
-    /// It answers.
+    /// The driver answers.
     Present {
-        /// Its version.
+        /// The driver's version.
         version: String,
     },
-    /// It does not, and this is why, in words.
+    /// The driver does not answer, with the reason.
     Absent(String),
 }
 
 impl GpuSeen {
-    /// So much may be in use without a process that uses it: what a driver takes for itself.
+    /// Memory that may be in use without a process: what a driver takes for itself.
     const UNEXPLAINED: Bytes = Bytes::mib(512);
 
-    /// What these processes use of it. Nothing where the driver cannot tell, which is not the same as zero: in a
-    /// container it may list nobody, or others' pids, while memory is in use.
+    /// Returns what these processes use of the device, or `None` where the driver does not know, which is not the same
+    /// as zero: in a container it may list no process, or pids of other namespaces, while memory is in use.
     #[must_use]
     pub fn used_by(&self, pids: &BTreeSet<u32>, is_here: impl Fn(u32) -> bool) -> Option<Bytes> {
         let ProcessesSeen::Listed(listed) = &self.processes else { return None };
@@ -177,7 +177,7 @@ impl GpuSeen {
         (all_here && self.memory.used.saturating_sub(explained) <= Self::UNEXPLAINED).then_some(Bytes::ZERO)
     }
 
-    /// What the server is told of it.
+    /// Returns the part that is reported to the server.
     #[must_use]
     pub fn report(&self) -> GpuReport {
         GpuReport {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_slot_uses_is_a_number_only_where_the_driver_can_tell() {
+    fn memory_use_is_unknown_where_the_driver_does_not_attribute_it() {
         let ours = BTreeSet::from([7, 8]);
         let used = |gib, processes| gpu(gib, processes).used_by(&ours, |pid| (1..100).contains(&pid));
         assert_eq!(used(30, listed(&[(7, Some(10)), (8, Some(5)), (9, Some(15))])), Some(Bytes::gib(15)));

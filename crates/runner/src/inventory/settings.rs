@@ -1,4 +1,4 @@
-//! What an operator says about the inventory: the table `[inventory]` of the agent's configuration.
+//! The table `[inventory]` of the agent's configuration.
 
 use std::path::PathBuf;
 
@@ -13,11 +13,11 @@ pub struct InventorySettings {
     pub library: Option<PathBuf>,
     /// How long the driver may take to answer.
     pub deadline: Span,
-    /// How long after a GPU was lost the driver is opened anew, in case it is back.
+    /// How long after a GPU was lost the driver is opened again, in case the GPU is back.
     pub reopen: Span,
-    /// The machine's name, where `/etc/machine-id` is not the machine's (as in containers).
+    /// The machine's id, where `/etc/machine-id` is not the machine's (as in containers).
     pub machine_id: Option<MachineId>,
-    /// GPUs that are not there. If any are named, the driver is not asked.
+    /// Simulated GPUs. If any are listed, the driver is not used.
     pub simulated: Vec<SimulatedGpu>,
 }
 
@@ -33,20 +33,20 @@ impl Default for InventorySettings {
     }
 }
 
-/// A GPU that is not there.
+/// A simulated GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SimulatedGpu {
-    /// Its name in the whole fleet.
+    /// The UUID, which must be unique in the fleet.
     pub uuid: DeviceUuid,
-    /// What it pretends to be.
+    /// The product name that it reports.
     pub name: GpuName,
-    /// All its memory.
+    /// The total memory.
     pub memory: Bytes,
-    /// What a driver would keep for itself.
+    /// The memory that a driver would reserve.
     #[serde(default)]
     pub reserved: Bytes,
-    /// What others use of it.
+    /// The memory that other processes use.
     #[serde(default)]
     pub used: Bytes,
 }

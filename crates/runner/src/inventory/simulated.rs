@@ -1,15 +1,15 @@
-//! GPUs that are not there, for machines without any.
+//! Simulated GPUs, for machines without any.
 
 use std::collections::BTreeMap;
 
 use berth_domain::{Bytes, DeviceUuid, GpuHealth, Timestamp};
 
 use super::gpus::GpusSeen;
-use super::seen::{DriverSeen, GpuSeen, MemorySeen, ProcessSeen, ProcessesSeen, Telemetry};
+use super::seen::{DriverStatus, GpuSeen, MemorySeen, ProcessSeen, ProcessesSeen, Telemetry};
 use super::settings::SimulatedGpu;
 use crate::process::Row;
 
-/// Simulated GPUs. There is no driver that could see who uses them, so the agent says it: a process occupies what it
+/// Simulated GPUs. No driver sees which processes use them, so the agent states it: a process occupies what its slot
 /// was given for as long as it lives.
 #[derive(Debug)]
 pub struct SimulatedGpus {
@@ -18,22 +18,22 @@ pub struct SimulatedGpus {
 }
 
 impl SimulatedGpus {
-    /// These, with nobody on them.
+    /// Returns these GPUs, unused.
     #[must_use]
     pub fn new(gpus: Vec<SimulatedGpu>) -> Self {
         Self { gpus, occupied: BTreeMap::new() }
     }
 
-    /// Says that a process uses so much of a GPU.
+    /// Notes that a process uses this much of a GPU.
     pub fn occupy(&mut self, pid: u32, uuid: &DeviceUuid, bytes: Bytes) {
         self.occupied.insert((uuid.clone(), pid), bytes);
     }
 
-    /// The GPUs as they are now.
+    /// Returns the GPUs as they are now.
     pub fn look(&mut self, now: Timestamp) -> GpusSeen {
         self.occupied.retain(|(_, pid), _| is_alive(*pid));
         let gpus = self.gpus.iter().enumerate().map(|(index, gpu)| self.see(index, gpu, now)).collect();
-        GpusSeen { gpus, links: Vec::new(), driver: DriverSeen::Simulated, notes: Vec::new() }
+        GpusSeen { gpus, links: Vec::new(), driver: DriverStatus::Simulated, notes: Vec::new() }
     }
 
     fn see(&self, index: usize, gpu: &SimulatedGpu, now: Timestamp) -> GpuSeen {
@@ -56,7 +56,7 @@ impl SimulatedGpus {
     }
 }
 
-/// Whether a process runs; a dead one that nobody has waited for does not, and holds no memory.
+/// Returns whether a process runs. A zombie does not, and holds no memory.
 fn is_alive(pid: u32) -> bool {
     matches!(Row::read(pid), Ok(Some(row)) if !row.is_dead())
 }

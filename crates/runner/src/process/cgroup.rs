@@ -1,5 +1,5 @@
-//! A cgroup of its own for each slot, where an operator gave the agent a subtree (cgroup v2). It is the one thing that
-//! no process can leave by itself, and `cgroup.kill` ends all in it at one instant. To have none is normal.
+//! A cgroup for each slot, where an operator gave the agent a subtree (cgroup v2). A process cannot leave its cgroup by
+//! itself, and `cgroup.kill` ends all of its processes at once. Without a subtree, slots have no cgroups.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 
 use berth_domain::{Generation, SlotId};
 
-/// The subtree that the agent may use.
+/// The subtree in which the agent may make cgroups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgroups {
     parent: PathBuf,
 }
 
 impl Cgroups {
-    /// Takes a directory of a cgroup v2 file system, if cgroups can be made in it.
+    /// Opens a directory of a cgroup v2 file system, if cgroups can be made in it.
     pub fn open(parent: &Path) -> io::Result<Self> {
         fs::create_dir_all(parent)?;
         if !parent.join("cgroup.procs").exists() {
@@ -28,7 +28,7 @@ impl Cgroups {
         Ok(Self { parent: parent.to_owned() })
     }
 
-    /// The cgroup of a slot, whether or not it exists: its name follows from the slot's.
+    /// Returns the cgroup of a slot, whether or not it exists: its name follows from the slot's id.
     #[must_use]
     pub fn of(&self, slot: SlotId, generation: Generation) -> Cgroup {
         Cgroup { path: self.parent.join(format!("slot-{slot}-{generation}")) }
@@ -42,13 +42,13 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Where it is.
+    /// Returns the directory of the cgroup.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes it.
+    /// Makes the cgroup.
     pub fn create(&self) -> io::Result<()> {
         match fs::create_dir(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -56,30 +56,30 @@ impl Cgroup {
         }
     }
 
-    /// Puts a process into it.
+    /// Moves a process into the cgroup.
     pub(super) fn add(&self, pid: u32) -> io::Result<()> {
         fs::write(self.path.join("cgroup.procs"), pid.to_string())
     }
 
-    /// Who is in it, and in what they made below it. Nobody, if it does not exist.
+    /// Returns the pids in the cgroup and below it; none, if it does not exist.
     pub fn pids(&self) -> io::Result<BTreeSet<u32>> {
         let mut found = BTreeSet::new();
         collect(&self.path, &mut found)?;
         Ok(found)
     }
 
-    /// Whether anybody lives in it or below it: said at one instant, unlike a list.
+    /// Returns whether any process is in the cgroup or below it. Unlike a list of pids, this is read at one instant.
     pub fn is_populated(&self) -> io::Result<bool> {
         let text = absent(fs::read_to_string(self.path.join("cgroup.events")))?;
         Ok(text.lines().any(|line| line == "populated 1"))
     }
 
-    /// Ends all in it, and all below it.
+    /// Kills all processes in the cgroup and below it.
     pub fn kill(&self) -> io::Result<()> {
         fs::write(self.path.join("cgroup.kill"), "1")
     }
 
-    /// How often the kernel ended somebody in it for want of memory. 0 where the memory controller is not there.
+    /// Returns how often the kernel killed a process of the cgroup for want of memory; 0 without a memory controller.
     #[must_use]
     pub fn oom_kills(&self) -> u64 {
         let text = fs::read_to_string(self.path.join("memory.events")).unwrap_or_default();
@@ -87,17 +87,17 @@ impl Cgroup {
         text.lines().find_map(count).unwrap_or(0)
     }
 
-    /// Takes it away once nobody is in it.
+    /// Removes the cgroup once it is empty.
     pub fn remove(&self) -> io::Result<()> {
         remove(&self.path)
     }
 }
 
-/// One that vanishes while it is being looked at has nobody in it.
+/// Treats a cgroup that vanishes while it is read as an empty one.
 fn absent<T: Default>(result: io::Result<T>) -> io::Result<T> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
-        // What it says of a cgroup that was removed after it was opened.
+        // The error of a cgroup that was removed after it was opened.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) => Ok(T::default()),
         result => result,
     }
@@ -116,7 +116,7 @@ fn below(path: &Path) -> io::Result<Vec<PathBuf>> {
 
 fn collect(path: &Path, found: &mut BTreeSet<u32>) -> io::Result<()> {
     let text = absent(fs::read_to_string(path.join("cgroup.procs")))?;
-    // 0 is somebody whom this pid namespace does not show.
+    // 0 is a process that this pid namespace does not show.
     found.extend(text.lines().filter_map(|pid| pid.parse::<u32>().ok()).filter(|pid| *pid != 0));
     for child in below(path)? {
         collect(&child, found)?;

@@ -1,8 +1,8 @@
-//! Whom the agent has to wait for.
+//! Reaping ended children of the agent.
 //!
-//! The agent is a subreaper: processes of a slot that lose their parent become its children, and stay as dead entries
-//! until it waits for them. It waits for each by its pid, never for "anybody": the status of a child that somebody
-//! else in this process waits for is not its to take.
+//! The agent is a subreaper: processes of a slot that lose their parent become its children, and stay as zombies until
+//! it waits for them. It waits for each by its pid and never for any child: another part of this process may be waiting
+//! for its own child, and must get its status.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use rustix::process::{WaitId, WaitIdOptions, waitid};
 use super::signal;
 use super::table::ProcessTable;
 
-/// How long a dead child of the agent's own session may belong to another part of this process that is about to wait for
-/// it. A slot has a session of its own, so that what a slot left behind is waited for at once.
-const COURTESY: Duration = Duration::from_secs(1);
+/// How long a dead child of the agent's own session is left to another part of this process that may be about to wait
+/// for it. A slot has a session of its own, so what a slot left behind is reaped at once.
+const FOREIGN_CHILD_GRACE: Duration = Duration::from_secs(1);
 
-/// Those that have a handle of their own, and the dead that nobody has waited for yet. There is one list, since a
-/// process has one set of children.
+/// The children that have a handle of their own, and the dead ones that were not reaped yet. The list is global, since
+/// a process has one set of children.
 static CHILDREN: Mutex<Children> = Mutex::new(Children { watched: BTreeSet::new(), unclaimed: BTreeMap::new() });
 
 struct Children {
@@ -34,7 +34,7 @@ pub(super) fn unwatch(pid: u32) {
     CHILDREN.lock().watched.remove(&pid);
 }
 
-/// Waits for the dead that came back to the agent and that nobody else has waited for. Says how many there were.
+/// Reaps dead children that no other part of this process has waited for, and returns how many there were.
 pub(super) fn reap(table: &ProcessTable, now: Instant) -> usize {
     let own = std::process::id();
     // The table and not `getsid`: a session that was begun outside this pid namespace (a container's first process, `unshare
@@ -49,7 +49,7 @@ pub(super) fn reap(table: &ProcessTable, now: Instant) -> usize {
     for (entry, session) in dead {
         let since = *unclaimed.entry(entry).or_insert(now);
         let is_of_a_slot = session != own_session;
-        if (is_of_a_slot || now.saturating_duration_since(since) >= COURTESY)
+        if (is_of_a_slot || now.saturating_duration_since(since) >= FOREIGN_CHILD_GRACE)
             && let Some(pid) = signal::pid(entry.0)
         {
             let ended = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);

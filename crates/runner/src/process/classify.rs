@@ -1,27 +1,27 @@
-//! Why a slot came to its end: from how it ended and from what it last said.
+//! Why a slot ended: from its exit status and the end of its log.
 //!
-//! Programs say it in their own words; these are words that they really say. The last line that says something known
-//! counts, since what caused an end is followed by other failures, and what was only a warning came long before.
+//! The phrases are taken from real programs. The last known line counts: the cause of an end is followed by other
+//! failures, and mere warnings came long before it.
 
 use berth_domain::FailureReason;
 
 use super::handle::Exit;
 
-/// What is known of an end that nobody asked for.
+/// What is known of an unexpected end.
 #[derive(Clone, Copy, Debug)]
-pub struct Death<'a> {
+pub struct UnexpectedEnd<'a> {
     /// How the first process ended.
     pub exit: Exit,
     /// The end of its log.
     pub log: &'a [u8],
-    /// How often the kernel ended somebody in its cgroup for want of memory.
+    /// How often the kernel killed a process of its cgroup for want of memory.
     pub oom_kills: u64,
 }
 
-/// So much of a log is looked at.
-const LOOKED_AT: usize = 16 << 10;
+/// How many bytes of a log are searched.
+const SEARCHED_BYTES: usize = 16 << 10;
 
-/// All of these in one line, in lower case, mean the reason.
+/// Phrases and their reason. A line matches if it has all phrases of a row, in lower case.
 const WORDS: [(&[&str], FailureReason); 41] = [
     (&["out of memory"], FailureReason::OutOfMemory),
     (&["outofmemory"], FailureReason::OutOfMemory),
@@ -66,24 +66,24 @@ const WORDS: [(&[&str], FailureReason); 41] = [
     (&["no cuda gpus are available"], FailureReason::DeviceLost),
 ];
 
-/// The reason. [`FailureReason::Crashed`] where nothing says more.
+/// Returns the reason, or [`FailureReason::Crashed`] where nothing is more specific.
 #[must_use]
-pub fn classify(death: &Death<'_>) -> FailureReason {
+pub fn classify(death: &UnexpectedEnd<'_>) -> FailureReason {
     if death.oom_kills > 0 {
         return FailureReason::OutOfMemory;
     }
-    // As shells have it, and the trampoline: not there, and cannot be run.
+    // As shells and the trampoline report it: not found, and not executable.
     if matches!(death.exit, Exit::NotRun | Exit::Code(126 | 127)) {
         return FailureReason::BadBinary;
     }
-    let end = &death.log[death.log.len().saturating_sub(LOOKED_AT)..];
+    let end = &death.log[death.log.len().saturating_sub(SEARCHED_BYTES)..];
     let text = String::from_utf8_lossy(end).to_lowercase();
     text.lines().rev().find_map(said).unwrap_or(FailureReason::Crashed)
 }
 
 fn said(line: &str) -> Option<FailureReason> {
     let means = |words: &[&str]| words.iter().all(|word| line.contains(word));
-    // A Python module is not a model.
+    // A missing Python module is not a missing model.
     let line_is_about_code = line.contains("modulenotfounderror") || line.contains("importerror");
     WORDS.iter().find(|(words, _)| !line_is_about_code && means(words)).map(|(_, reason)| *reason)
 }
@@ -93,11 +93,11 @@ mod tests {
     use super::*;
 
     fn reason(exit: Exit, log: &str) -> FailureReason {
-        classify(&Death { exit, log: log.as_bytes(), oom_kills: 0 })
+        classify(&UnexpectedEnd { exit, log: log.as_bytes(), oom_kills: 0 })
     }
 
     #[test]
-    fn n9_the_words_of_real_programs_are_understood() {
+    fn n9_messages_of_real_programs_are_classified() {
         use FailureReason::{BadArgument, BadBinary, Crashed, DeviceLost, ModelMissing, OutOfMemory, PortTaken};
         for (log, expected) in [
             (
@@ -156,15 +156,15 @@ mod tests {
         let log = "WARNING: out of memory, retrying\nloaded\nOSError: [Errno 98] Address already in use\nTraceback\n\
                    RuntimeError: Engine core initialization failed. See root cause above.\n";
         assert_eq!(reason(Exit::Code(1), log), FailureReason::PortTaken);
-        let long_ago = format!("out of memory\n{}", "x\n".repeat(LOOKED_AT));
+        let long_ago = format!("out of memory\n{}", "x\n".repeat(SEARCHED_BYTES));
         assert_eq!(reason(Exit::Code(1), &long_ago), FailureReason::Crashed);
     }
 
     #[test]
-    fn what_the_kernel_did_counts_more_than_words_and_bytes_need_not_be_text() {
+    fn the_kernels_oom_kill_outweighs_the_log() {
         let log = [0xff, 0xfe, b'\n', 0];
-        let death = Death { exit: Exit::Signal(9), log: &log, oom_kills: 1 };
+        let death = UnexpectedEnd { exit: Exit::Signal(9), log: &log, oom_kills: 1 };
         assert_eq!(classify(&death), FailureReason::OutOfMemory);
-        assert_eq!(classify(&Death { oom_kills: 0, ..death }), FailureReason::Crashed);
+        assert_eq!(classify(&UnexpectedEnd { oom_kills: 0, ..death }), FailureReason::Crashed);
     }
 }

@@ -1,4 +1,4 @@
-//! Becoming the user of a slot, with no way back.
+//! Changing to the user of a slot, without a way back.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ use rustix::thread::{
 
 use crate::runtime::SlotUser;
 
-/// The numbers of a user and its groups.
+/// The ids of a user and its groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Credentials {
     pub(super) uid: u32,
@@ -26,7 +26,7 @@ impl From<&SlotUser> for Credentials {
     }
 }
 
-/// As the trampoline is told it: `UID:GID:GROUP,GROUP`.
+/// Formats the credentials for the trampoline: `UID:GID:GROUP,GROUP`.
 impl fmt::Display for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let groups: Vec<String> = self.groups.iter().map(ToString::to_string).collect();
@@ -39,7 +39,7 @@ impl FromStr for Credentials {
 
     fn from_str(text: &str) -> io::Result<Self> {
         let wrong = || io::Error::other(format!("{text:?} is not a user and its groups"));
-        // The largest number stands for "no change" in the kernel's calls.
+        // The largest number means "no change" in the kernel's calls.
         let number = |word: &str| word.parse().ok().filter(|number| *number != u32::MAX).ok_or_else(wrong);
         let words: Vec<&str> = text.split(':').collect();
         let [uid, gid, groups] = words.as_slice() else { return Err(wrong()) };
@@ -49,10 +49,10 @@ impl FromStr for Credentials {
 }
 
 impl Credentials {
-    /// Makes the calling thread, and whatever it starts from now on, run as this user. Other threads of the process stay
-    /// what they are: the kernel keeps credentials by thread, and these calls are the kernel's own.
+    /// Makes the calling thread, and all processes that it starts from now on, run as this user. Other threads of the
+    /// process keep their user: the kernel stores credentials by thread.
     ///
-    /// The order matters: who is no longer root cannot change its groups.
+    /// The order matters: a thread that is no longer root cannot change its groups.
     pub(super) fn assume(&self) -> io::Result<()> {
         let groups: Vec<Gid> = self.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
@@ -66,12 +66,12 @@ impl Credentials {
     }
 }
 
-/// Whatever the calling thread starts from now on gains nothing by being started: neither a set-user-id program nor a
-/// capability of the agent helps it.
+/// Makes sure that processes which the calling thread starts gain no privileges: neither from a set-user-id program nor
+/// from a capability of the agent.
 pub(super) fn gain_no_privileges() -> io::Result<()> {
     set_no_new_privs(true)?;
     match clear_ambient_capability_set() {
-        // Kernels before 4.3 have no such set.
+        // Kernels before 4.3 have no ambient set.
         Err(error) if error != Errno::INVAL => Err(error.into()),
         _ => Ok(()),
     }

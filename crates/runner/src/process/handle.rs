@@ -1,4 +1,4 @@
-//! One process that is watched: started by this agent, or by one before it.
+//! One watched process: started by this agent, or by one before it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,22 +18,22 @@ use super::exit_file::{ExitFile, ExitNote};
 use super::id::{Liveness, ProcessId};
 use super::signal;
 
-/// How a process came to its end.
+/// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
-    /// It ended by itself with this code.
+    /// The process exited with this code.
     Code(i32),
-    /// A signal ended it.
+    /// A signal ended the process.
     Signal(i32),
-    /// The program could not be run: nothing of it ever happened.
+    /// The program could not be run, so it never began.
     NotRun,
-    /// It ended as somebody else's child, and nobody noted how.
+    /// The process was not a child of this agent, and no exit file says how it ended.
     Unknown,
 }
 
 impl Exit {
-    /// The exit code or the signal, where there is one.
+    /// Returns the exit code or the signal, where there is one.
     #[must_use]
     pub const fn status(self) -> Option<ExitStatus> {
         match self {
@@ -47,11 +47,11 @@ impl Exit {
 /// What became of a process that an earlier agent started.
 #[derive(Debug)]
 pub enum Adoption {
-    /// It lives, and is watched from now on.
+    /// The process lives, and is watched from now on.
     Alive(Process),
-    /// It has ended, as far as that was noted.
+    /// The process has ended, as far as that was noted.
     Gone(Exit),
-    /// It was started in a pid namespace that cannot be looked into from here.
+    /// The process was started in a pid namespace that the agent cannot look into.
     Unknown,
 }
 
@@ -66,14 +66,15 @@ pub struct Process {
 }
 
 impl Process {
-    /// Takes over a process that an earlier agent started, if it is still that one. `exit_file` is where its keeper
-    /// notes how it ended (see [`super::SlotLog::exit_file`]); what a living keeper has open counts more than the path.
+    /// Takes over a process that an earlier agent started, if the pid still is that process. `exit_file` is where its
+    /// supervisor notes how it ended (see [`super::SlotLog::exit_file`]); the file that a living supervisor has open is
+    /// preferred.
     pub fn adopt(id: ProcessId, exit_file: Option<PathBuf>) -> io::Result<Adoption> {
         let descriptor = open(&id)?;
         let exit_file = exit_file.map(ExitFile::at);
         Ok(match id.liveness()? {
             Liveness::Alive => {
-                let exit_file = exit_file.map(|file| file.of_keeper(&id));
+                let exit_file = exit_file.map(|file| file.of_supervisor(&id));
                 Adoption::Alive(Self { id, descriptor, exit_file, exit: Mutex::new(None), is_child: false })
             }
             Liveness::Gone => Adoption::Gone(exit_file.as_ref().and_then(noted).unwrap_or(Exit::Unknown)),
@@ -81,7 +82,7 @@ impl Process {
         })
     }
 
-    /// A process that this agent has just started, and has not waited for: its pid cannot be anybody else's.
+    /// Watches a process that this agent has just started and not reaped, so that its pid cannot have been reused.
     pub(super) fn started(pid: u32, exit_file: Option<PathBuf>) -> io::Result<Self> {
         let id = ProcessId::of(pid)?.ok_or_else(|| io::Error::other("a process that was just started is not there"))?;
         let descriptor = open(&id)?;
@@ -89,13 +90,13 @@ impl Process {
         Ok(Self { id, descriptor, exit_file, exit: Mutex::new(None), is_child: true })
     }
 
-    /// Who it is: to be put on record.
+    /// Returns the identity of the process, to be put on record.
     #[must_use]
     pub fn id(&self) -> &ProcessId {
         &self.id
     }
 
-    /// How it ended, if it has. Does not wait. Its tree may live on.
+    /// Returns how the process ended, if it has, without waiting. Its tree may live on.
     pub fn poll_exit(&self) -> Option<Exit> {
         let mut exit = self.exit.lock();
         if exit.is_none() {
@@ -107,9 +108,9 @@ impl Process {
         *exit
     }
 
-    /// Waits until it has ended.
+    /// Waits until the process has ended.
     pub async fn exited(&self) -> Exit {
-        // For kernels without descriptors of processes, and for a descriptor that cannot be waited for.
+        // For kernels without pidfds, and for a pidfd that cannot be polled.
         const POLL: Duration = Duration::from_millis(50);
         let watch = self.descriptor.as_ref().and_then(|descriptor| readable(descriptor.try_clone().ok()?));
         loop {
@@ -136,11 +137,11 @@ impl Process {
                 let code = status.exit_status().map(Exit::Code);
                 code.or_else(|| status.terminating_signal().map(Exit::Signal)).unwrap_or(Exit::Unknown)
             }
-            // Not a child of this agent.
+            // The process is not a child of this agent.
             Err(_) if matches!(self.id.liveness(), Ok(Liveness::Gone)) => Exit::Unknown,
             Err(_) => return None,
         };
-        // What a keeper noted is how the program ended; what is seen is how the keeper did.
+        // The supervisor's note says how the program ended; the exit status is that of the supervisor.
         Some(self.exit_file.as_ref().and_then(noted).unwrap_or(seen))
     }
 
@@ -151,7 +152,7 @@ impl Process {
     }
 }
 
-/// Whoever lets go of it leaves it to be reaped.
+/// Hands a process that is no longer watched to the reaper.
 impl Drop for Process {
     fn drop(&mut self) {
         self.forget();
@@ -163,7 +164,7 @@ fn readable(descriptor: OwnedFd) -> Option<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(descriptor, Interest::READABLE).ok()
 }
 
-/// A descriptor of whoever has that pid; nothing where the kernel has none, or where there is nobody.
+/// Opens a pidfd; `None` where the kernel has none, or where the process has gone.
 fn open(id: &ProcessId) -> io::Result<Option<OwnedFd>> {
     let Some(pid) = signal::pid(id.pid) else { return Ok(None) };
     match pidfd_open(pid, PidfdFlags::empty()) {
@@ -173,7 +174,7 @@ fn open(id: &ProcessId) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// How a job ended, if its keeper noted it.
+/// Returns how a job ended, if its supervisor noted it.
 fn noted(file: &ExitFile) -> Option<Exit> {
     match file.read() {
         Some(ExitNote::Ended(exit)) => Some(exit),

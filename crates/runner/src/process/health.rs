@@ -1,4 +1,4 @@
-//! Whether a slot serves, as a matter of time and of answers. Pure: it asks nobody.
+//! The health of a slot, as a function of time and answers. Pure: it sends no probes itself.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use berth_domain::{Span, Timestamp};
 
 use crate::runtime::{Launch, Live, Question, Ready};
 
-/// What came of asking a program for its health.
+/// The result of one health probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probed {
-    /// It says yes.
+    /// The program is healthy.
     Healthy,
-    /// It answers, but not with yes: with this status, or with something that is not HTTP.
+    /// The program answers with another status, or with something that is not HTTP.
     Unhealthy(Option<u16>),
-    /// It is healthy, but does not name the model: with this status, or in an answer without the model.
+    /// The program is healthy, but does not name the model: it answers with this status, or without the model.
     WithoutModel(Option<u16>),
-    /// It does not answer.
+    /// The program does not answer.
     Silent,
 }
 
@@ -34,19 +34,19 @@ impl fmt::Display for Probed {
     }
 }
 
-/// What an answer, or the lack of one, has changed.
+/// A change of health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HealthChange {
-    /// It serves.
+    /// The program serves.
     Ready,
-    /// It had its time and does not serve.
+    /// The program did not serve before its deadline.
     NeverReady,
-    /// It served and does no longer.
+    /// The program served and does no longer.
     Dead,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum HealthPhase {
     Starting,
     Ready { failures: u32 },
     Over,
@@ -59,98 +59,101 @@ pub struct HealthState {
     live: Option<Live>,
     started: Timestamp,
     next: Timestamp,
-    phase: Phase,
-    /// The last answer, for whoever wants to know why it was given up.
+    phase: HealthPhase,
+    /// The last answer, for the message when the slot is given up.
     last: Option<Probed>,
 }
 
 impl HealthState {
-    /// The first question comes at once, the next ones soon after.
+    /// The shortest interval between probes: the first comes at once, the next ones soon after.
     const SHORTEST: Span = Span::from_millis(5);
 
-    /// A program that was started now.
+    /// Returns the health of a program that was started now.
     #[must_use]
     pub fn starting(launch: &Launch, now: Timestamp) -> Self {
         let (ready, live) = (launch.ready.clone(), launch.live.clone());
-        Self { ready, live, started: now, next: now, phase: Phase::Starting, last: None }
+        Self { ready, live, started: now, next: now, phase: HealthPhase::Starting, last: None }
     }
 
-    /// An adopted program that is known to have served.
+    /// Returns the health of an adopted program that is known to have served.
     #[must_use]
     pub fn serving(launch: &Launch, now: Timestamp) -> Self {
-        Self { phase: Phase::Ready { failures: 0 }, ..Self::starting(launch, now) }
+        Self { phase: HealthPhase::Ready { failures: 0 }, ..Self::starting(launch, now) }
     }
 
-    /// Whether it serves, as far as is known.
+    /// Returns whether the program serves, as far as is known.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        matches!(self.phase, Phase::Ready { .. })
+        matches!(self.phase, HealthPhase::Ready { .. })
     }
 
-    /// When to look again: for a question or for a deadline. Nothing, if nothing will change by itself.
+    /// Returns when to look again: for a probe or for a deadline. Returns `None` if time alone will change nothing.
     #[must_use]
     pub fn next(&self) -> Option<Timestamp> {
         match (self.phase, &self.ready, &self.live) {
-            (Phase::Starting, Some((ready, _)), _) => Some(self.next.min(self.started.after(ready.deadline))),
-            (Phase::Starting, None, _) => Some(self.started),
-            (Phase::Ready { .. }, _, Some(_)) => Some(self.next),
-            (Phase::Ready { .. }, _, None) | (Phase::Over, ..) => None,
+            (HealthPhase::Starting, Some((ready, _)), _) => Some(self.next.min(self.started.after(ready.deadline))),
+            (HealthPhase::Starting, None, _) => Some(self.started),
+            (HealthPhase::Ready { .. }, _, Some(_)) => Some(self.next),
+            (HealthPhase::Ready { .. }, _, None) | (HealthPhase::Over, ..) => None,
         }
     }
 
-    /// The question to ask now, if it is time. The caller asks it once and passes the answer to [`HealthState::observe`].
+    /// Returns the probe to send now, if it is time. The caller sends it once and passes the answer to
+    /// [`HealthState::observe`].
     pub fn due(&mut self, now: Timestamp) -> Option<Question> {
         if now < self.next {
             return None;
         }
         let (question, pause) = match (self.phase, &self.ready, &self.live) {
-            // A program that starts fast is asked often; one that takes minutes is not.
-            (Phase::Starting, Some((ready, question)), _) => {
+            // A program that starts fast is probed often; one that takes minutes is not.
+            (HealthPhase::Starting, Some((ready, question)), _) => {
                 let eighth = Span::from_millis(now.since(self.started).millis() / 8);
                 (question.clone(), eighth.max(Self::SHORTEST).min(ready.every))
             }
-            (Phase::Ready { .. }, _, Some(live)) => (Question { path: live.path.clone(), model: None }, live.every),
+            (HealthPhase::Ready { .. }, _, Some(live)) => {
+                (Question { path: live.path.clone(), model: None }, live.every)
+            }
             _ => return None,
         };
         self.next = now.after(pause);
         Some(question)
     }
 
-    /// What time alone has changed: a deadline that has passed, or a program that needs no more than to run.
+    /// Returns what time alone has changed: a deadline that has passed, or a program that only has to run.
     pub fn tick(&mut self, now: Timestamp) -> Option<HealthChange> {
         match (self.phase, &self.ready) {
-            (Phase::Starting, None) => Some(self.enter_ready(now)),
-            (Phase::Starting, Some((ready, _))) if now >= self.started.after(ready.deadline) => {
-                self.phase = Phase::Over;
+            (HealthPhase::Starting, None) => Some(self.enter_ready(now)),
+            (HealthPhase::Starting, Some((ready, _))) if now >= self.started.after(ready.deadline) => {
+                self.phase = HealthPhase::Over;
                 Some(HealthChange::NeverReady)
             }
             _ => None,
         }
     }
 
-    /// What an answer has changed.
+    /// Returns what an answer has changed.
     pub fn observe(&mut self, now: Timestamp, probed: Probed) -> Option<HealthChange> {
         self.last = Some(probed);
         match (&mut self.phase, probed) {
-            (Phase::Starting, Probed::Healthy) => Some(self.enter_ready(now)),
-            (Phase::Starting, _) => self.tick(now),
-            (Phase::Ready { failures }, Probed::Healthy) => {
+            (HealthPhase::Starting, Probed::Healthy) => Some(self.enter_ready(now)),
+            (HealthPhase::Starting, _) => self.tick(now),
+            (HealthPhase::Ready { failures }, Probed::Healthy) => {
                 *failures = 0;
                 None
             }
-            (Phase::Ready { failures }, _) => {
+            (HealthPhase::Ready { failures }, _) => {
                 *failures += 1;
                 let limit = self.live.as_ref().map_or(u32::MAX, |live| live.failures.max(1));
                 (*failures >= limit).then(|| {
-                    self.phase = Phase::Over;
+                    self.phase = HealthPhase::Over;
                     HealthChange::Dead
                 })
             }
-            (Phase::Over, _) => None,
+            (HealthPhase::Over, _) => None,
         }
     }
 
-    /// Why it was given up, for a person: what was asked, how long or how often, and what came back.
+    /// Returns why the slot was given up, as text: the probe, how long or how often, and the last answer.
     #[must_use]
     pub fn verdict(&self, change: HealthChange) -> Option<String> {
         let last = self.last.map(|probed| format!("; the last time {probed}")).unwrap_or_default();
@@ -168,7 +171,7 @@ impl HealthState {
     }
 
     fn enter_ready(&mut self, now: Timestamp) -> HealthChange {
-        self.phase = Phase::Ready { failures: 0 };
+        self.phase = HealthPhase::Ready { failures: 0 };
         self.next = self.live.as_ref().map_or(now, |live| now.after(live.every));
         HealthChange::Ready
     }
@@ -185,7 +188,7 @@ mod tests {
 
     fn state(ready: Option<Ready>, live: Option<Live>) -> HealthState {
         let ready = ready.map(|ready| (ready.clone(), Question { path: ready.path, model: None }));
-        HealthState { ready, live, started: at(0), next: at(0), phase: Phase::Starting, last: None }
+        HealthState { ready, live, started: at(0), next: at(0), phase: HealthPhase::Starting, last: None }
     }
 
     fn ready() -> Option<Ready> {
@@ -202,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_start_is_seen_fast_and_a_slow_one_is_not_pestered() {
+    fn a_fast_start_is_noticed_fast_and_a_slow_one_is_probed_rarely() {
         let mut health = state(ready(), None);
         let mut asked = Vec::new();
         for now in 0..4000 {
@@ -225,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_says_what_was_asked_and_what_came_back() {
+    fn the_verdict_names_the_probe_and_the_last_answer() {
         let mut health = state(ready(), live());
         assert_eq!(health.observe(at(1), Probed::Unhealthy(Some(404))), None);
         let given_up = "not ready: GET /r was not answered with 2xx within 10s; the last time it answered 404";
@@ -252,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_answer_is_no_death_and_a_good_one_makes_up_for_two() {
+    fn one_failure_is_not_dead_and_a_success_resets_the_count() {
         let mut health = state(ready(), live());
         assert_eq!(health.observe(at(100), Probed::Healthy), Some(HealthChange::Ready));
         assert_eq!(health.next(), Some(at(5_100)));

@@ -1,4 +1,4 @@
-//! Who a process is. A pid alone is nobody: it is given to somebody else later.
+//! The identity of a process. A pid alone is not one, since the kernel reuses it.
 
 use std::fs;
 use std::io;
@@ -10,18 +10,19 @@ use serde::{Deserialize, Serialize};
 
 use super::table::Row;
 
-/// A process, and no other: it means the same after a restart of the agent.
+/// The identity of one process. It stays valid over restarts of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
-    /// Its number, as the agent sees it.
+    /// The pid, as the agent sees it.
     pub pid: u32,
-    /// When it started, in clock ticks since the boot.
+    /// When the process started, in clock ticks since the boot.
     pub start_ticks: u64,
-    /// The pid namespace in which the number means something.
+    /// The pid namespace in which the pid is valid.
     pub pid_namespace: u64,
-    /// The boot in which it does.
+    /// The boot in which the pid is valid.
     pub boot: BootId,
-    /// The agent that started it was the first process of that namespace: nobody there outlived it.
+    /// Whether the agent that started the process was the first process of that namespace: then no process there
+    /// outlived it.
     #[serde(default)]
     pub agent_was_init: bool,
 }
@@ -29,16 +30,16 @@ pub struct ProcessId {
 /// Whether a process is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// It is.
+    /// The process is there.
     Alive,
-    /// It is not, and never will be again.
+    /// The process is gone for good.
     Gone,
-    /// It was started in a pid namespace that cannot be looked into from here.
+    /// The process was started in a pid namespace that the agent cannot look into.
     Unknown,
 }
 
 impl ProcessId {
-    /// Who has this pid now, if anybody.
+    /// Returns the process that has this pid now, if any.
     pub fn of(pid: u32) -> io::Result<Option<Self>> {
         match Row::read(pid)? {
             Some(row) => Self::from_row(&row).map(Some),
@@ -57,7 +58,7 @@ impl ProcessId {
         })
     }
 
-    /// Whether it is still there. A dead process that nobody has waited for is gone: it holds nothing.
+    /// Returns whether the process is still there. A zombie is gone: it holds nothing.
     pub fn liveness(&self) -> io::Result<Liveness> {
         let here = here()?;
         if self.boot != here.boot {
@@ -70,43 +71,44 @@ impl ProcessId {
         Ok(if alive { Liveness::Alive } else { Liveness::Gone })
     }
 
-    /// Whether it was started since the machine was.
+    /// Returns whether the process was started since the last boot.
     #[must_use]
     pub fn is_of_this_boot(&self) -> bool {
         here().is_ok_and(|here| self.boot == here.boot)
     }
 
-    /// Whether it could be there: neither of an earlier boot nor of a pid namespace that one cannot look into.
-    pub(super) fn is_within_sight(&self) -> bool {
+    /// Returns whether the process could be there: neither of an earlier boot nor of a pid namespace that the agent
+    /// cannot look into.
+    pub(super) fn is_visible(&self) -> bool {
         here().is_ok_and(|here| self.boot == here.boot && self.pid_namespace == here.pid_namespace)
     }
 
-    /// Whether it is known to be there.
+    /// Returns whether the process is known to be there.
     pub fn is_alive(&self) -> io::Result<bool> {
         self.liveness().map(|liveness| liveness == Liveness::Alive)
     }
 
-    /// Whether this is the process of that row, given that it is within sight.
+    /// Returns whether this is the process of that row, given that it is within sight.
     pub(super) fn is(&self, row: &Row) -> bool {
         self.pid == row.pid && self.start_ticks == row.start_ticks
     }
 }
 
-/// Whether the agent is in the first pid namespace of the machine, from which every process can be seen.
+/// Returns whether the agent is in the first pid namespace of the machine, from which all processes are visible.
 #[must_use]
-pub fn sees_every_process() -> bool {
-    /// The kernel gives the first pid namespace this number (`PROC_PID_INIT_INO`).
+pub(crate) fn sees_every_process() -> bool {
+    /// The inode number that the kernel gives the first pid namespace (`PROC_PID_INIT_INO`).
     const FIRST: u64 = 0xEFFF_FFFC;
     here().is_ok_and(|here| here.pid_namespace == FIRST)
 }
 
-/// What makes a pid mean something.
+/// What a pid is relative to.
 struct Here {
     pid_namespace: u64,
     boot: BootId,
 }
 
-/// Neither changes while the agent runs.
+/// Returns the agent's namespace and boot. Neither changes while the agent runs.
 fn here() -> io::Result<&'static Here> {
     static HERE: OnceLock<Here> = OnceLock::new();
     if let Some(here) = HERE.get() {

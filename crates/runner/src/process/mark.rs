@@ -1,29 +1,29 @@
-//! The mark that every process of a slot inherits: three variables of its environment. A fourth says what kind of slot it
-//! is, for agents that have no record of it; a fifth is a secret of this start of the slot.
+//! The mark that each process of a slot inherits: three variables of its environment. A fourth says what kind of slot
+//! it is, for agents that have no record of it; a fifth is a secret of this start of the slot.
 //!
-//! It finds who left its parent, its group and its session. It does not find who cleared its environment or wrote over it
-//! (as programs do that set their title): those are found by descent, group, session or cgroup, or because they were
-//! seen before.
+//! The mark finds processes that left their parent, group and session. It does not find processes that cleared or
+//! overwrote their environment (as programs do that set their title): those are found by descent, group, session or
+//! cgroup, or because they were seen before.
 //!
 //! # Forged marks
 //!
 //! Any process can put any mark into its own environment, and the ids in it are no secrets. So a mark counts only on a
-//! process that [`MarkTrust`] believes:
+//! process that [`MarkTrust`] accepts:
 //!
 //! | the agent has | a mark counts on a process that |
 //! | --- | --- |
-//! | a record of the start, with its secret | carries the secret, and runs as the user that the slot was started as, or as root. (A slot that was started as root may have become anybody: there the secret is enough.) |
+//! | a record of the start, with its secret | carries the secret, and runs as the user that the slot was started as, or as root. (A slot that was started as root may have become any user: there the secret is enough.) |
 //! | no record of it, or one without a secret | runs as the agent's own user, or as the user of one of its runtimes |
 //!
 //! A process of another user can neither read the secret (`/proc/PID/environ` is shown to the same user and to root) nor
 //! choose its own real user id. It is never adopted, charged or ended for a mark that it copied, and keeps no slot from
 //! starting or from being proven gone.
 //!
-//! A process of the *same* user can read the environment of that user's slots, and so copy a secret. What it gains: it
-//! counts as part of the slot whose mark it carries, which therefore is not gone before this process is, and it is ended
-//! with that slot. While no record exists it can pretend to be a slot of this agent, which is then reported as a stray
-//! and stopped. What it cannot do: make a slot look gone that is not, or have any process ended but itself and its own
-//! children. Runtimes that do not trust each other need users of their own.
+//! A process of the *same* user can read the environment of that user's slots, and so copy a secret. It then counts as
+//! part of the slot whose mark it carries, which therefore is not gone before this process is, and it is ended with
+//! that slot. While no record exists it can pretend to be a slot of this agent, which is then reported as a stray and
+//! stopped. It cannot make a slot look gone that is not, or have any process ended but itself and its own children.
+//! Runtimes that do not trust each other need users of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -37,20 +37,20 @@ use super::id::ProcessId;
 use super::table::{ProcessTable, read_of};
 use crate::runtime::{SLOT_GENERATION, SLOT_ID, SLOT_KIND, SLOT_RUNNER, SLOT_SECRET, UserId, kind_named};
 
-/// Whose process it is.
+/// The identity of the slot that a process belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotMark {
-    /// The agent that started it.
+    /// The agent that started the process.
     pub runner: RunnerId,
-    /// Its slot.
+    /// The slot that the process belongs to.
     pub slot: SlotId,
-    /// Which start of the slot.
+    /// The generation of the slot.
     pub generation: Generation,
 }
 
 impl SlotMark {
     fn parse(environ: &[u8]) -> Option<Self> {
-        let found = ours(environ)?;
+        let found = berth_variables(environ)?;
         Some(Self {
             runner: RunnerId::new(found.get(SLOT_RUNNER)?).ok()?,
             slot: SlotId::new(found.get(SLOT_ID)?.parse().ok()?),
@@ -65,68 +65,68 @@ impl SlotMark {
 pub struct SlotSecret(String);
 
 impl SlotSecret {
-    /// A new one, of 128 random bits.
+    /// Returns a new secret of 128 random bits.
     pub fn random() -> io::Result<Self> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).map_err(io::Error::other)?;
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// Its text, for the environment of the slot and for nothing else.
+    /// Returns the text, which goes into the environment of the slot and nowhere else.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// A secret is not shown.
+/// Does not show the secret.
 impl fmt::Debug for SlotSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SlotSecret")
     }
 }
 
-/// What the processes of one start of a slot are known by. It is on record before they are started.
+/// What identifies the processes of one start of a slot. It is on record before they are started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartedAs {
-    /// The user that they run as.
+    /// The user that the processes run as.
     pub user: UserId,
-    /// What they carry.
+    /// The secret that they carry.
     pub secret: SlotSecret,
 }
 
-/// On which processes a mark counts. The documentation of this module says why.
+/// The processes on which a mark counts. The documentation of this module says why.
 #[derive(Clone, Debug)]
 pub enum MarkTrust {
-    /// On those of one start of a slot, which is on record.
+    /// Processes of one start of a slot that is on record.
     Start(StartedAs),
-    /// On those of these users: all that is known of a start without a secret on record.
+    /// Processes of these users: all that is known of a start without a secret on record.
     Users(BTreeSet<UserId>),
 }
 
 impl MarkTrust {
-    fn believes(&self, carried: &CarriedMark) -> bool {
+    fn accepts(&self, process: &MarkedProcess) -> bool {
         match self {
-            // The keeper of a job runs as the agent does, which is root where users differ.
+            // The supervisor of a job runs as the agent does, which is root where users differ.
             Self::Start(StartedAs { user, secret }) => {
-                let may_be_its_user = user.is_root() || carried.user == *user || carried.user.is_root();
-                carried.secret.as_ref() == Some(secret) && may_be_its_user
+                let may_be_its_user = user.is_root() || process.user == *user || process.user.is_root();
+                process.secret.as_ref() == Some(secret) && may_be_its_user
             }
-            Self::Users(users) => users.contains(&carried.user),
+            Self::Users(users) => users.contains(&process.user),
         }
     }
 }
 
-/// A process that carries a mark, whether or not it is believed.
+/// A process that carries a mark, whether or not it is accepted.
 #[derive(Clone, Debug)]
-pub(super) struct CarriedMark {
+pub(super) struct MarkedProcess {
     pub(super) pid: u32,
     user: UserId,
     secret: Option<SlotSecret>,
 }
 
-/// The mark in a process's environment, and what is needed to tell whether it counts. Nothing if there is none, if one may
-/// not look, or if the process has gone.
-pub(super) fn carried(pid: u32) -> io::Result<Option<(SlotMark, CarriedMark)>> {
+/// Returns the mark in a process's environment, and what is needed to decide whether it counts. Returns `None` if there
+/// is no mark, if the agent may not look, or if the process has gone.
+pub(super) fn read_mark(pid: u32) -> io::Result<Option<(SlotMark, MarkedProcess)>> {
     let environ = match read_of(pid, "environ") {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
         environ => environ?,
@@ -134,11 +134,12 @@ pub(super) fn carried(pid: u32) -> io::Result<Option<(SlotMark, CarriedMark)>> {
     let Some(environ) = environ else { return Ok(None) };
     let Some(mark) = SlotMark::parse(&environ) else { return Ok(None) };
     let Some(user) = real_user(pid)? else { return Ok(None) };
-    let secret = ours(&environ).and_then(|ours| Some(SlotSecret((*ours.get(SLOT_SECRET)?).to_owned())));
-    Ok(Some((mark, CarriedMark { pid, user, secret })))
+    let secret =
+        berth_variables(&environ).and_then(|variables| Some(SlotSecret((*variables.get(SLOT_SECRET)?).to_owned())));
+    Ok(Some((mark, MarkedProcess { pid, user, secret })))
 }
 
-/// The real user of a process, which it cannot choose. Nothing if the process has gone.
+/// Returns the real user of a process, which it cannot choose, or `None` if the process has gone.
 fn real_user(pid: u32) -> io::Result<Option<UserId>> {
     let Some(status) = read_of(pid, "status")? else { return Ok(None) };
     let text = String::from_utf8_lossy(&status);
@@ -148,64 +149,64 @@ fn real_user(pid: u32) -> io::Result<Option<UserId>> {
     number.map(|number| Some(UserId::new(number))).ok_or_else(unreadable)
 }
 
-/// The processes of a table that carry this mark and are believed.
-pub(super) fn believed<'a>(
+/// Returns the processes of a table that carry this mark and are accepted.
+pub(super) fn accepted_pids<'a>(
     table: &'a ProcessTable,
     mark: &SlotMark,
     trust: &'a MarkTrust,
 ) -> io::Result<impl Iterator<Item = u32> + 'a> {
-    let carried = table.marks()?.get(mark).into_iter().flatten();
-    Ok(carried.filter(|carried| trust.believes(carried)).map(|carried| carried.pid))
+    let processes = table.marks()?.get(mark).into_iter().flatten();
+    Ok(processes.filter(|process| trust.accepts(process)).map(|process| process.pid))
 }
 
-/// What Berth set in an environment. Nothing if that is no longer what Berth wrote.
-fn ours(environ: &[u8]) -> Option<BTreeMap<&str, &str>> {
-    let ours = environ.split(|byte| *byte == 0).filter(|pair| pair.starts_with(b"BERTH_"));
-    ours.map(|pair| std::str::from_utf8(pair).ok()?.split_once('=')).collect()
+/// Returns the variables that Berth set in an environment, or `None` if they are no longer what Berth wrote.
+fn berth_variables(environ: &[u8]) -> Option<BTreeMap<&str, &str>> {
+    let pairs = environ.split(|byte| *byte == 0).filter(|pair| pair.starts_with(b"BERTH_"));
+    pairs.map(|pair| std::str::from_utf8(pair).ok()?.split_once('=')).collect()
 }
 
-/// One start of a slot that processes carry the mark of.
+/// A start of a slot whose mark is carried by processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Carrier {
-    /// Which start of the slot.
+pub struct MarkedStart {
+    /// The generation of the slot.
     pub generation: Generation,
-    /// The first of its processes: the keeper of a job, else the oldest that is there.
+    /// The first of its processes: the supervisor of a job, else the oldest that is there.
     pub process: ProcessId,
     /// Whether it is a job, where its environment says so.
     pub kind: Option<WorkloadKind>,
 }
 
-impl Carrier {
-    /// Of those who carry a mark, the one to watch. Nothing if nobody is there any more.
+impl MarkedStart {
+    /// Returns the process to watch among those that carry a mark, or `None` if all have gone.
     pub fn of(mark: &SlotMark, processes: &[ProcessId]) -> io::Result<Option<Self>> {
-        let is_keeper = |process: &&ProcessId| exit_file::is_keeper(process.pid, mark.slot, mark.generation);
+        let is_supervisor = |process: &&ProcessId| exit_file::is_supervisor(process.pid, mark.slot, mark.generation);
         let oldest = || processes.iter().min_by_key(|process| (process.start_ticks, process.pid));
-        let Some(process) = processes.iter().find(is_keeper).or_else(oldest) else { return Ok(None) };
+        let Some(process) = processes.iter().find(is_supervisor).or_else(oldest) else { return Ok(None) };
         let environ = read_of(process.pid, "environ")?.unwrap_or_default();
-        let kind = ours(&environ).and_then(|ours| kind_named(ours.get(SLOT_KIND)?));
+        let kind = berth_variables(&environ).and_then(|variables| kind_named(variables.get(SLOT_KIND)?));
         Ok(Some(Self { generation: mark.generation, process: process.clone(), kind }))
     }
 }
 
-/// Which starts of a slot there are processes of, by the mark of this runner, the newest first. The slot is not on record,
-/// so the users of the agent's slots are all that tells its processes from others.
-pub fn carriers(
+/// Returns the starts of a slot that have processes, by the mark of this runner, the newest first. The slot is not on
+/// record, so its processes are told from others by the users of the agent's slots.
+pub fn find_marked_starts(
     table: &ProcessTable,
     runner: &RunnerId,
     slot: SlotId,
     users: &BTreeSet<UserId>,
-) -> io::Result<Vec<Carrier>> {
+) -> io::Result<Vec<MarkedStart>> {
     let mut found = Vec::new();
-    for (mark, processes) in marked(table, runner, users)?.iter().filter(|(mark, _)| mark.slot == slot) {
-        found.extend(Carrier::of(mark, processes)?);
+    for (mark, processes) in find_marked_processes(table, runner, users)?.iter().filter(|(mark, _)| mark.slot == slot) {
+        found.extend(MarkedStart::of(mark, processes)?);
     }
-    found.sort_by_key(|carrier| std::cmp::Reverse(carrier.generation));
+    found.sort_by_key(|start| std::cmp::Reverse(start.generation));
     Ok(found)
 }
 
-/// Whether a process shows an environment in which a mark could be seen. One that may not be read says nothing, and
-/// neither does one that its program has written over.
-pub fn is_legible(pid: u32) -> io::Result<bool> {
+/// Returns whether the agent can read an environment in which a mark would be visible. An environment that may not be
+/// read, or that its program has overwritten, is not readable.
+pub fn has_readable_environment(pid: u32) -> io::Result<bool> {
     match read_of(pid, "environ") {
         Ok(environ) => Ok(environ.is_some_and(|environ| environ.contains(&b'='))),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(false),
@@ -213,9 +214,9 @@ pub fn is_legible(pid: u32) -> io::Result<bool> {
     }
 }
 
-/// Every process of one of these users that carries a mark of this runner. Ask this once, when the agent knows which
-/// cluster it serves: what is of that cluster and not on record is an orphan.
-pub fn marked(
+/// Returns all processes of these users that carry a mark of this runner. The agent calls this once it knows which
+/// cluster it serves: slots of that cluster that are not on record are orphans.
+pub fn find_marked_processes(
     table: &ProcessTable,
     runner: &RunnerId,
     users: &BTreeSet<UserId>,
@@ -223,7 +224,7 @@ pub fn marked(
     let trust = MarkTrust::Users(users.clone());
     let mut found = BTreeMap::new();
     for mark in table.marks()?.keys().filter(|mark| mark.runner == *runner) {
-        let rows = believed(table, mark, &trust)?.filter_map(|pid| table.get(pid));
+        let rows = accepted_pids(table, mark, &trust)?.filter_map(|pid| table.get(pid));
         let processes = rows.map(ProcessId::from_row).collect::<io::Result<Vec<_>>>()?;
         if !processes.is_empty() {
             found.insert(mark.clone(), processes);
@@ -251,22 +252,25 @@ mod tests {
     #[test]
     fn a_mark_counts_by_user_and_secret() {
         let secret = SlotSecret("s".to_owned());
-        let carried = |user, secret: Option<&str>| CarriedMark {
+        let process_of = |user, secret: Option<&str>| MarkedProcess {
             pid: 1,
             user: UserId::new(user),
             secret: secret.map(|secret| SlotSecret(secret.to_owned())),
         };
         let started = |user| MarkTrust::Start(StartedAs { user: UserId::new(user), secret: secret.clone() });
-        assert!(started(7).believes(&carried(7, Some("s"))));
-        assert!(started(7).believes(&carried(0, Some("s"))), "a keeper runs as the agent does");
-        assert!(!started(7).believes(&carried(8, Some("s"))), "a secret that became known helps no other user");
-        assert!(started(0).believes(&carried(8, Some("s"))), "root may have become anybody");
+        assert!(started(7).accepts(&process_of(7, Some("s"))));
+        assert!(started(7).accepts(&process_of(0, Some("s"))), "a supervisor runs as the agent does");
+        assert!(!started(7).accepts(&process_of(8, Some("s"))), "a secret that became known helps no other user");
+        assert!(started(0).accepts(&process_of(8, Some("s"))), "root may have become any user");
         for wrong in [None, Some(""), Some("t")] {
-            assert!(!started(7).believes(&carried(7, wrong)) && !started(0).believes(&carried(0, wrong)), "{wrong:?}");
+            assert!(
+                !started(7).accepts(&process_of(7, wrong)) && !started(0).accepts(&process_of(0, wrong)),
+                "{wrong:?}"
+            );
         }
         let users = MarkTrust::Users([UserId::new(0), UserId::new(7)].into());
-        assert!(users.believes(&carried(7, None)) && users.believes(&carried(0, Some("t"))));
-        assert!(!users.believes(&carried(8, None)) && !users.believes(&carried(8, Some("s"))));
+        assert!(users.accepts(&process_of(7, None)) && users.accepts(&process_of(0, Some("t"))));
+        assert!(!users.accepts(&process_of(8, None)) && !users.accepts(&process_of(8, Some("s"))));
         assert_eq!(real_user(std::process::id()).unwrap(), Some(UserId::new(rustix::process::getuid().as_raw())));
     }
 

@@ -1,16 +1,16 @@
-//! Ports for slots. One is given out only if it is free at that moment; a program that then finds it taken ends, is
-//! classified as such, and its next start gets another.
+//! Ports for slots. A port is leased only if it is free at that moment; a program that then finds it taken ends, its
+//! end is classified as such, and its next start gets another port.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::ops::RangeInclusive;
 
-/// Every port of the range is in use.
+/// All ports of the range are in use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no port from {} to {} is free", .range.start(), .range.end())]
 pub struct NoFreePort {
-    /// The range.
+    /// The configured range.
     pub range: RangeInclusive<u16>,
 }
 
@@ -23,15 +23,15 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// All ports of a range, none given out.
+    /// Returns the ports of a range, none of them leased.
     #[must_use]
     pub fn new(range: RangeInclusive<u16>) -> Self {
         let next = *range.start();
         Self { range, leased: BTreeSet::new(), next }
     }
 
-    /// A port that nobody listens on. Ports are given out in turn, so that one which was just given back, or was just
-    /// found taken, comes last.
+    /// Leases a port that no process listens on. Ports are leased in turn, so that one which was just released, or was
+    /// just found taken, comes last.
     pub fn lease(&mut self) -> Result<u16, NoFreePort> {
         for _ in self.range.clone() {
             let port = self.next;
@@ -44,21 +44,21 @@ impl Ports {
         Err(NoFreePort { range: self.range.clone() })
     }
 
-    /// An adopted slot has it.
+    /// Marks the port of an adopted slot as leased.
     pub fn keep(&mut self, port: u16) {
         self.leased.insert(port);
     }
 
-    /// Its slot is gone.
+    /// Releases the port of a slot that is gone.
     pub fn release(&mut self, port: u16) {
         self.leased.remove(&port);
     }
 }
 
-/// Whether nobody listens on it, on any address. The sockets that try are closed at once.
+/// Returns whether no process listens on a port, on any address. The sockets that try are closed at once.
 fn is_free(port: u16) -> bool {
     let sixth = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).map(drop);
-    // Where there is no IPv6 the other family decides.
+    // Without IPv6 the other family decides.
     let taken = sixth.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse);
     !taken && TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok()
 }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn n9_a_port_that_somebody_listens_on_is_passed_over_and_none_is_given_twice() {
+    fn n9_a_port_in_use_is_skipped_and_no_port_is_leased_twice() {
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = taken.local_addr().unwrap().port();
         let mut only = Ports::new(port..=port);

@@ -1,4 +1,4 @@
-//! One question for a program's health: the least of HTTP that it takes.
+//! One health probe, in a minimal HTTP client.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,8 +14,8 @@ use crate::runtime::{ModelQuestion, Question};
 /// The longest list of models that is read.
 const LONGEST_ANSWER: u64 = 1024 * 1024;
 
-/// Asks the question. Any 2xx is a yes to its path; a model must be named in the answer, too. A program that trickles is
-/// cut off after `timeout`.
+/// Sends a probe. Any 2xx status is healthy; a model must also be named in the answer. A program that answers too
+/// slowly is cut off after `timeout`.
 pub async fn probe(address: SocketAddr, question: &Question, timeout: Duration) -> Probed {
     match tokio::time::timeout(timeout, ask(address, question)).await {
         Ok(Ok(probed)) => probed,
@@ -24,7 +24,7 @@ pub async fn probe(address: SocketAddr, question: &Question, timeout: Duration) 
 }
 
 async fn ask(address: SocketAddr, question: &Question) -> io::Result<Probed> {
-    // The body does not matter and is not read.
+    // The body is not read.
     let mut stream = send(address, &question.path, "HTTP/1.1").await?;
     match (status(&mut stream).await?, &question.model) {
         (Status::Yes, Some(model)) => ask_for_model(address, model).await,
@@ -33,7 +33,7 @@ async fn ask(address: SocketAddr, question: &Question) -> io::Result<Probed> {
     }
 }
 
-/// An answer to HTTP/1.0 is never sent in chunks, so that the body is what follows the empty line.
+/// Asks for the models. An answer to HTTP/1.0 is never sent in chunks, so the body is what follows the empty line.
 async fn ask_for_model(address: SocketAddr, question: &ModelQuestion) -> io::Result<Probed> {
     let mut stream = send(address, &question.path, "HTTP/1.0").await?;
     if let Status::No(status) = status(&mut stream).await? {
@@ -44,7 +44,7 @@ async fn ask_for_model(address: SocketAddr, question: &ModelQuestion) -> io::Res
     loop {
         let is_over = stream.read_buf(&mut answer).await? == 0;
         let body = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").map(|at| &answer[at + 4..]);
-        // Some programs leave the connection open behind a whole body.
+        // Some programs leave the connection open after a complete body.
         if body.is_some_and(|body| names_model(body, &question.names)) {
             return Ok(Probed::Healthy);
         }
@@ -66,7 +66,7 @@ enum Status {
     No(Option<u16>),
 }
 
-/// Reads "HTTP/1.1 200", which is all that is wanted of the head.
+/// Reads "HTTP/1.1 200", the only part of the head that is needed.
 async fn status(stream: &mut TcpStream) -> io::Result<Status> {
     let mut start = [0; 12];
     stream.read_exact(&mut start).await?;
@@ -77,8 +77,8 @@ async fn status(stream: &mut TcpStream) -> io::Result<Status> {
     Ok(if start[9] == b'2' { Status::Yes } else { Status::No(status) })
 }
 
-/// Whether an answer in the shape of OpenAI's models names one of these: the model itself, or a list of models, each with
-/// its id and, for llama-server, its other names.
+/// Returns whether an answer in OpenAI's format names one of these models: a single model, or a list, each with its id
+/// and, for llama-server, its other names.
 fn names_model(body: &[u8], names: &[String]) -> bool {
     let Ok(answer) = serde_json::from_slice::<Value>(body) else { return false };
     let is_one = |value: &Value| value.as_str().is_some_and(|text| names.iter().any(|name| name == text));

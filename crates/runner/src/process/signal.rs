@@ -1,4 +1,4 @@
-//! Signals that reach who is meant, and nobody else.
+//! Signals that reach the process that is meant, and no other.
 
 use rustix::io::Errno;
 use rustix::process::{self, Pid, PidfdFlags};
@@ -8,11 +8,12 @@ use super::table::Row;
 
 pub(super) use rustix::process::Signal;
 
-/// Sends a signal to a process, if it is still that process. Nothing is said of the outcome: whoever has to know looks.
+/// Sends a signal to a process, if the pid still is that process. The result is not returned: callers look at the
+/// process again.
 pub(super) fn send(to: &ProcessId, signal: Signal) {
     let Some(pid) = pid(to.pid) else { return };
     match process::pidfd_open(pid, PidfdFlags::empty()) {
-        // The descriptor is of whoever has the pid now, and stays so: if that is the right one, it cannot change.
+        // The pidfd refers to the process that has the pid now; if that is the right one, it cannot change any more.
         Ok(descriptor) if to.is_alive().unwrap_or(false) => {
             let _ = process::pidfd_send_signal(&descriptor, signal);
         }
@@ -35,9 +36,9 @@ pub(super) fn send_to_group(group: u32, signal: Signal) {
     }
 }
 
-/// Whether a group has anybody in it, dead ones included: said at one instant.
+/// Returns whether a group has any process, including zombies, at one instant.
 pub(super) fn group_exists(group: u32) -> bool {
-    // Anything but "there is none" may mean that there is one.
+    // Any error but "no such group" may mean that there is one.
     pid(group).is_some_and(|group| process::test_kill_process_group(group) != Err(Errno::SRCH))
 }
 

@@ -1,11 +1,11 @@
-//! Starting processes, from one thread that never ends before the agent does.
+//! Starting processes, from one thread that lives as long as the agent.
 //!
 //! A parent-death signal follows the *thread* that spawned: from a thread of a pool a child would die when the pool
 //! shrinks. So there is one thread for it.
 //!
-//! What a program needs before it is itself (a session of its own, its cgroup, its user, the parent-death signal) is done
-//! by a [trampoline](super::trampoline): the agent's own program, started with a few flags, which then becomes the other.
-//! Without a trampoline a slot gets a group of its own and no more, and cannot run as another user.
+//! The steps before a program runs (a session of its own, its cgroup, its user, the parent-death signal) are done by a
+//! [trampoline](super::trampoline): the agent's own program, started with a few flags, which then executes the slot's
+//! program. Without a trampoline a slot gets a process group and no more, and cannot run as another user.
 
 use std::ffi::OsString;
 use std::io;
@@ -31,68 +31,68 @@ use crate::runtime::Launch;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnAgentExit {
-    /// They live on, and the next agent adopts them.
+    /// Slots live on, and the next agent adopts them.
     #[default]
     Keep,
-    /// The first process of each is asked to end (TERM, so that it can end its own children). Who does not is ended by
-    /// the next agent.
+    /// The first process of each slot gets SIGTERM, so that it can end its own children. The next agent ends those that
+    /// ignore it.
     Kill,
 }
 
 /// How processes are started.
 #[derive(Clone, Debug, Default)]
 pub struct SpawnOptions {
-    /// The agent's own program and whatever makes it call [`super::trampoline`].
+    /// The agent's own program and the arguments that make it call [`super::trampoline`].
     pub trampoline: Option<Vec<OsString>>,
     /// What becomes of slots when the agent dies. `Kill` needs a trampoline.
     pub on_agent_exit: OnAgentExit,
-    /// Where the cgroups of slots are made, if anywhere.
+    /// Where the cgroups of slots are made, if they have any.
     pub cgroups: Option<Cgroups>,
 }
 
-/// Why a process was not started. Nothing of it is left.
+/// Why a process was not started. Nothing of it remains.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// There is nothing to run.
+    /// The command is empty.
     #[error("there is no program to run")]
     NoProgram,
     /// The program could not be run.
     #[error("{program:?} cannot be run: {error}")]
     Program {
-        /// Which.
+        /// The path of the program.
         program: OsString,
-        /// Why.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// It would run as the agent's own user.
+    /// There is no trampoline, so the program would run as the agent's own user.
     #[error("a slot can run as another user only if it is started through the agent's own program")]
     NoTrampoline,
-    /// Its log could not be opened.
+    /// The slot's log could not be opened.
     #[error("the log of the slot cannot be written: {0}")]
     Log(io::Error),
-    /// Its cgroup could not be made.
+    /// The slot's cgroup could not be made.
     #[error("{path} cannot be used as its cgroup: {error}")]
     Cgroup {
-        /// Which.
+        /// The path of the cgroup.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// The machine gave no more.
+    /// The process could not be watched, so it was ended again.
     #[error("the process cannot be watched: {0}")]
     Watch(io::Error),
 }
 
 type Reply = mpsc::SyncSender<Result<Process, SpawnError>>;
 
-/// Starts processes. When it is dropped its thread ends, which is the agent's death to slots that die with it.
+/// Starts processes. When it is dropped its thread ends, which ends slots that die with the agent.
 #[derive(Debug)]
 pub struct Spawner {
     requests: mpsc::Sender<(Box<Task>, Reply)>,
     options: SpawnOptions,
 }
 
-/// All that the thread needs to know.
+/// What the thread needs to start one process.
 #[derive(Debug)]
 struct Task {
     argv: Vec<OsString>,
@@ -105,7 +105,7 @@ struct Task {
 }
 
 impl Spawner {
-    /// Makes the agent the parent of what loses its parent, and starts the thread.
+    /// Makes the agent a subreaper, and starts the thread.
     pub fn start(options: SpawnOptions) -> io::Result<Self> {
         if options.on_agent_exit == OnAgentExit::Kill && options.trampoline.is_none() {
             let text = "slots can die with the agent only if they are started through its own program";
@@ -115,14 +115,14 @@ impl Spawner {
         let (requests, inbox) = mpsc::channel::<(Box<Task>, Reply)>();
         thread::Builder::new().name("spawner".into()).spawn(move || {
             for (task, reply) in inbox {
-                // Who asked may have given up; then the process is reaped like any other.
+                // The requester may have given up; then the process is reaped like any other.
                 let _ = reply.send(spawn(*task));
             }
         })?;
         Ok(Self { requests, options })
     }
 
-    /// Starts a slot's first process, its output going to its log. Takes as long as a fork (about a millisecond).
+    /// Starts a slot's first process with its output going to the log. Takes as long as a fork (about a millisecond).
     pub fn spawn(&self, launch: &Launch, log: &SlotLog) -> Result<Process, SpawnError> {
         let task = self.task(launch, log)?;
         let (reply, answer) = mpsc::sync_channel(1);
@@ -135,13 +135,13 @@ impl Spawner {
         started
     }
 
-    /// The cgroup of one start of a slot, if slots have any here.
+    /// Returns the cgroup of one start of a slot, if slots have cgroups here.
     #[must_use]
     pub fn cgroup(&self, slot: SlotId, generation: Generation) -> Option<Cgroup> {
         self.options.cgroups.as_ref().map(|cgroups| cgroups.of(slot, generation))
     }
 
-    /// Waits for the dead of slots that came back to the agent. To be called now and then, with any recent table.
+    /// Reaps ended processes of slots whose parent died before them. Called regularly, with a recent process table.
     pub fn reap(&self, table: &ProcessTable) -> usize {
         children::reap(table, Instant::now())
     }
@@ -169,15 +169,15 @@ impl Spawner {
                     die_with: (self.options.on_agent_exit == OnAgentExit::Kill).then(std::process::id),
                     cgroup: cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()),
                     exit_file: exit_file.clone(),
-                    // Somebody has to stay beside a job that may outlive the agent, and note how it ended.
-                    keeper: has_exit_file && self.options.on_agent_exit == OnAgentExit::Keep,
+                    // A job that may outlive the agent needs a supervisor beside it that notes how it ended.
+                    supervisor: has_exit_file && self.options.on_agent_exit == OnAgentExit::Keep,
                     user: launch.user.as_ref().map(Into::into),
                 };
                 steps.command(prefix, &launch.argv)
             }
         };
         let own_group = self.options.trampoline.is_none();
-        // The trampoline enters the cgroup by itself, before it can have children.
+        // The trampoline enters the cgroup itself, before it can have children.
         let cgroup = cgroup.filter(|_| own_group);
         Ok(Task { argv, launch: launch.clone(), stdout, stderr, own_group, cgroup, exit_file })
     }
@@ -203,7 +203,7 @@ fn spawn(task: Task) -> Result<Process, SpawnError> {
         None => Ok(process),
     });
     process.map_err(|error| {
-        // What cannot be watched must not run.
+        // A process that cannot be watched must not run.
         let mut child = child;
         let _ = child.kill();
         let _ = child.wait();

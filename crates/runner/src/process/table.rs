@@ -1,4 +1,4 @@
-//! Who is there: one look at `/proc`.
+//! The processes of the machine: one reading of `/proc`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,50 +7,51 @@ use std::sync::OnceLock;
 
 use rustix::io::Errno;
 
-use super::mark::{self, CarriedMark, SlotMark};
+use super::mark::{self, MarkedProcess, SlotMark};
 
 /// One process, as `/proc/PID/stat` has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Its number.
+    /// The process id.
     pub pid: u32,
-    /// Its parent's number.
+    /// The parent's pid.
     pub parent: u32,
-    /// Its process group.
+    /// The process group.
     pub group: u32,
-    /// Its session.
+    /// The session.
     pub session: u32,
-    /// What it does: `R`, `S`, `D` (cannot be interrupted), `T`, `Z`.
+    /// The state: `R`, `S`, `D` (cannot be interrupted), `T`, `Z`.
     pub state: char,
-    /// How many threads it has.
+    /// The number of threads.
     pub threads: u32,
-    /// When it started, in clock ticks since the boot.
+    /// When the process started, in clock ticks since the boot.
     pub start_ticks: u64,
-    /// It is a thread of the kernel.
+    /// Whether it is a kernel thread.
     pub is_kernel: bool,
 }
 
 impl Row {
-    /// The process of this number. An error means that one could not look; it does not mean that nobody is there.
+    /// Reads one process. An error means that it could not be read; it does not mean that there is none.
     pub fn read(pid: u32) -> io::Result<Option<Self>> {
         let Some(text) = read_of(pid, "stat")? else { return Ok(None) };
         Self::parse(&text).map(Some).ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat cannot be read")))
     }
 
-    /// `pid (name) state parent group session ...`. The name may contain anything, so what follows its last `)` counts.
+    /// Parses `pid (name) state parent group session ...`. The name may contain any character, so the text after the
+    /// last `)` counts.
     fn parse(text: &[u8]) -> Option<Self> {
         let text = String::from_utf8_lossy(text);
         let (head, tail) = text.rsplit_once(')')?;
         let pid = head.split_once(' ')?.0.parse().ok()?;
         let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
-        // Numbers as in proc(5), where the state is the third.
+        // Field numbers as in proc(5), where the state is the third.
         let field = |number: usize| fields.get(number - 3).copied();
         const KERNEL_THREAD: u64 = 0x0020_0000;
         Some(Self {
             pid,
             state: field(3)?.chars().next()?,
             parent: field(4)?.parse().ok()?,
-            // Both are negative or 0 for what has none.
+            // Both are negative or 0 for a process that has none.
             group: field(5)?.parse().unwrap_or(0),
             session: field(6)?.parse().unwrap_or(0),
             is_kernel: field(9)?.parse::<u64>().ok()? & KERNEL_THREAD != 0,
@@ -59,7 +60,7 @@ impl Row {
         })
     }
 
-    /// Dead, and only waiting to be waited for. A process whose first thread has ended looks like that too, while its
+    /// Returns whether the process is a zombie. A process whose first thread has ended looks like one too, while its
     /// other threads run on.
     #[must_use]
     pub fn is_dead(&self) -> bool {
@@ -67,7 +68,7 @@ impl Row {
     }
 }
 
-/// Everybody that was there, at about the same time. One table serves the trees of all slots.
+/// All processes of the machine, at about the same time. One table serves the trees of all slots.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessTable {
     rows: BTreeMap<u32, Row>,
@@ -75,12 +76,12 @@ pub struct ProcessTable {
     by_group: BTreeMap<u32, Vec<u32>>,
     by_session: BTreeMap<u32, Vec<u32>>,
     spared: BTreeSet<u32>,
-    marks: OnceLock<BTreeMap<SlotMark, Vec<CarriedMark>>>,
+    marks: OnceLock<BTreeMap<SlotMark, Vec<MarkedProcess>>>,
     again: OnceLock<Box<ProcessTable>>,
 }
 
 impl ProcessTable {
-    /// Looks at everybody. Who cannot be looked at for want of a resource is an error, never an absence.
+    /// Reads all processes. A process that cannot be read for want of a resource is an error, never an absence.
     pub fn read() -> io::Result<Self> {
         let mut rows = Vec::new();
         for entry in fs::read_dir("/proc")? {
@@ -90,32 +91,32 @@ impl ProcessTable {
         Ok(rows.into_iter().collect())
     }
 
-    /// Everybody.
+    /// Returns all processes.
     pub fn rows(&self) -> impl Iterator<Item = &Row> {
         self.rows.values()
     }
 
-    /// The process of this number.
+    /// Returns the process with this pid.
     #[must_use]
     pub fn get(&self, pid: u32) -> Option<&Row> {
         self.rows.get(&pid)
     }
 
-    /// Who carries which mark, believed or not. Asked for by the first who wants to know, then kept for all others.
-    pub(super) fn marks(&self) -> io::Result<&BTreeMap<SlotMark, Vec<CarriedMark>>> {
+    /// Returns the processes by the mark that they carry, accepted or not. They are read at the first call and cached.
+    pub(super) fn marks(&self) -> io::Result<&BTreeMap<SlotMark, Vec<MarkedProcess>>> {
         if let Some(marks) = self.marks.get() {
             return Ok(marks);
         }
-        let mut marks: BTreeMap<SlotMark, Vec<CarriedMark>> = BTreeMap::new();
-        for row in self.rows().filter(|row| !row.is_kernel && !row.is_dead() && !self.is_spared(row.pid)) {
-            if let Some((mark, carried)) = mark::carried(row.pid)? {
-                marks.entry(mark).or_default().push(carried);
+        let mut marks: BTreeMap<SlotMark, Vec<MarkedProcess>> = BTreeMap::new();
+        for row in self.rows().filter(|row| !row.is_kernel && !row.is_dead() && !self.is_agent_or_ancestor(row.pid)) {
+            if let Some((mark, process)) = mark::read_mark(row.pid)? {
+                marks.entry(mark).or_default().push(process);
             }
         }
         Ok(self.marks.get_or_init(|| marks))
     }
 
-    /// A second look at everybody, after this one; kept in the same way.
+    /// Returns a second table that is read after this one; cached in the same way.
     pub fn again(&self) -> io::Result<&Self> {
         if let Some(again) = self.again.get() {
             return Ok(again);
@@ -124,22 +125,22 @@ impl ProcessTable {
         Ok(self.again.get_or_init(|| again))
     }
 
-    /// Whether this is the agent itself, or somebody that it descends from.
-    pub(super) fn is_spared(&self, pid: u32) -> bool {
+    /// Returns whether this is the agent itself, or one of its ancestors.
+    pub(super) fn is_agent_or_ancestor(&self, pid: u32) -> bool {
         self.spared.contains(&pid)
     }
 
-    /// Who has this parent.
+    /// Returns the children of a process.
     pub(super) fn children(&self, parent: u32) -> impl Iterator<Item = &Row> {
         self.named(&self.by_parent, parent)
     }
 
-    /// Who is in this group.
+    /// Returns the members of a group.
     pub(super) fn group(&self, group: u32) -> impl Iterator<Item = &Row> {
         self.named(&self.by_group, group)
     }
 
-    /// Who is in this session.
+    /// Returns the members of a session.
     pub(super) fn session(&self, session: u32) -> impl Iterator<Item = &Row> {
         self.named(&self.by_session, session)
     }
@@ -166,7 +167,7 @@ impl FromIterator<Row> for ProcessTable {
     }
 }
 
-/// A file of a process; nothing if the process has gone.
+/// Reads a file of a process; `None` if the process has gone.
 pub(super) fn read_of(pid: u32, file: &str) -> io::Result<Option<Vec<u8>>> {
     match read_at_once(&format!("/proc/{pid}/{file}")) {
         Ok(text) => Ok(Some(text)),
@@ -175,7 +176,8 @@ pub(super) fn read_of(pid: u32, file: &str) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// A file of `/proc` says that it is empty, so whoever goes by its size begins with small steps. Nearly all fit here.
+/// Reads a file at once. Files of `/proc` report size 0, so a reader that trusts the size takes many small steps.
+/// Nearly all fit into this buffer.
 fn read_at_once(path: &str) -> io::Result<Vec<u8>> {
     let mut text = Vec::with_capacity(4096);
     let mut file = fs::File::open(path)?;
@@ -219,6 +221,6 @@ mod tests {
         let table = ProcessTable::read().unwrap();
         let own = table.get(std::process::id()).unwrap();
         assert!(!own.is_dead() && own.threads >= 1);
-        assert!(table.is_spared(own.pid) && table.is_spared(own.parent));
+        assert!(table.is_agent_or_ancestor(own.pid) && table.is_agent_or_ancestor(own.parent));
     }
 }

@@ -1,17 +1,17 @@
-//! The few steps between a fork and a program, done by the agent's own program without a line of unsafe code.
+//! The steps between fork and exec, done by the agent's own program without unsafe code.
 //!
 //! The agent starts itself with flags, in the environment of the slot; that process makes itself a session, enters its
-//! cgroup, becomes the slot's user, asks for the parent-death signal, and becomes the slot's program: same pid, same
-//! start time. The program gets no descriptor but its standard ones, whoever opened others in the agent, and gains no
-//! privileges by what it runs.
+//! cgroup, changes to the slot's user, asks for the parent-death signal, and executes the slot's program: same pid,
+//! same start time. The program inherits no descriptors but its standard ones, and gains no privileges by what it runs.
 //!
-//! For a job it first makes the job's [exit file](super::exit_file), so that whoever comes after the agent knows that
-//! the job was started. Then it stays, as the parent of the program, and notes there how it ended: a status is told to a
-//! parent only, and the agent that started the job may not be there when it ends. It then ends the same way. Where a job
-//! dies with its agent there is nobody to stay for, and the process becomes the program.
+//! For a job it first makes the job's [exit file](super::exit_file), so that a later agent knows that the job was
+//! started. Then it stays as the parent of the program (the job's *supervisor*) and notes there how it ended: the kernel
+//! reports a status to the parent only, and the agent that started the job may not be there when it ends. The supervisor
+//! then ends the same way. Where a job dies with its agent no supervisor is needed, and the process executes the program
+//! itself.
 //!
-//! A keeper stays the agent's user: the job can neither signal it nor write into the exit file. Only the thread that
-//! starts the program becomes the slot's user, and the program inherits from that thread.
+//! A supervisor stays the agent's user: the job can neither signal it nor write into the exit file. Only the thread that
+//! starts the program changes to the slot's user, and the program inherits from that thread.
 
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
@@ -33,43 +33,43 @@ const STARTED_BY: &str = "--started-by";
 const DIE_WITH: &str = "--die-with";
 const CGROUP: &str = "--cgroup";
 const EXIT_FILE: &str = "--exit-file";
-const KEEPER: &str = "--keeper";
+const SUPERVISOR: &str = "--supervisor";
 /// Followed by the user, its group, and all of its groups: `65534:65534:65534,44`.
 const USER: &str = "--user";
 const END: &str = "--";
 
-/// The program is not there.
+/// The exit code for a program that was not found.
 const NOT_FOUND: i32 = 127;
-/// The program is there and cannot be run.
+/// The exit code for a program that cannot be run.
 const NOT_RUNNABLE: i32 = 126;
-/// A step before it failed.
+/// The exit code for a step before the program that failed.
 const STEP_FAILED: i32 = 125;
 
-/// What is done before the program.
+/// The steps before the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Steps {
-    /// A session, and so a group, of its own.
+    /// Make a session, and so a group, of its own.
     pub(super) session: bool,
-    /// The agent that starts it. If that is gone already nothing is started: an agent after it may have looked for the
-    /// slot's mark before this process carried it, and found nobody.
+    /// The agent that starts the process. If it is gone already nothing is started: a later agent may have looked for
+    /// the slot's mark before this process carried it, and found none.
     pub(super) started_by: Option<u32>,
     /// The parent to die with.
     pub(super) die_with: Option<u32>,
     /// The cgroup to enter.
     pub(super) cgroup: Option<PathBuf>,
-    /// Make this file before the program is started. Nothing is started if it is there already.
+    /// Make this file before the program is started. Nothing is started if it exists already.
     pub(super) exit_file: Option<PathBuf>,
     /// Stay as the parent, and note in the exit file how the program ended.
-    pub(super) keeper: bool,
+    pub(super) supervisor: bool,
     /// The user to run the program as; the agent's own if absent.
     pub(super) user: Option<Credentials>,
 }
 
 impl Steps {
-    /// The argument list that has these steps done before `argv`.
+    /// Returns the argument list that has these steps done before `argv`.
     pub(super) fn command(&self, prefix: &[OsString], argv: &[OsString]) -> Vec<OsString> {
         let mut list = prefix.to_vec();
-        for (flag, is_set) in [(SESSION, self.session), (KEEPER, self.keeper)] {
+        for (flag, is_set) in [(SESSION, self.session), (SUPERVISOR, self.supervisor)] {
             if is_set {
                 list.push(flag.into());
             }
@@ -101,7 +101,7 @@ impl Steps {
         while let Some(flag) = args.next() {
             match flag.to_str() {
                 Some(SESSION) => steps.session = true,
-                Some(KEEPER) => steps.keeper = true,
+                Some(SUPERVISOR) => steps.supervisor = true,
                 Some(STARTED_BY) => steps.started_by = pid(args.next())?,
                 Some(DIE_WITH) => steps.die_with = pid(args.next())?,
                 Some(CGROUP) => steps.cgroup = Some(args.next().ok_or_else(missing)?.into()),
@@ -133,15 +133,15 @@ impl Steps {
         credentials::gain_no_privileges()
     }
 
-    /// Becomes the slot's user, in this thread. The kernel forgets the parent-death signal of a process whose user
-    /// changes, so that is asked for once more.
+    /// Changes this thread to the slot's user. The kernel clears the parent-death signal when the user changes, so it
+    /// is set once more.
     fn become_user(&self) -> io::Result<()> {
         let Some(user) = &self.user else { return Ok(()) };
         user.assume().map_err(|error| io::Error::new(error.kind(), format!("cannot become user {user}: {error}")))?;
         self.die_with.map_or(Ok(()), die_with)
     }
 
-    /// Starts the program as the slot's user, from a process that stays what it is.
+    /// Starts the program as the slot's user, from a process that keeps its own.
     fn start(&self, program: &OsStr, args: &[OsString]) -> io::Result<Child> {
         let start = || {
             self.become_user()?;
@@ -154,22 +154,22 @@ impl Steps {
     }
 }
 
-/// Closes what this process inherited beside its standard descriptors: a library in the agent may have opened files that
-/// are passed on, and so may whoever started the agent. Nothing in this process has opened anything yet.
+/// Closes descriptors that this process inherited beside its standard ones: a library in the agent, or the agent's own
+/// parent, may have opened files that are passed on. This process has opened nothing itself yet.
 fn close_inherited() -> io::Result<()> {
     const STANDARD: i32 = 2;
     let entries = fs::read_dir("/proc/self/fd")?;
     let number = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse::<i32>().ok();
     let open: Vec<i32> = entries.filter_map(number).filter(|number| *number > STANDARD).collect();
     for number in open {
-        // The one that the list was read through is closed by now.
+        // The descriptor that the list was read through is closed by now.
         let _ = nix::unistd::close(number);
     }
     Ok(())
 }
 
-/// Does the steps and becomes the program. `args` is what follows the words that led here: flags, `--`, the program and
-/// its arguments. Never returns; a failure is said on standard error, which is the slot's log.
+/// Does the steps and executes the program. `args` follows the arguments that led here: flags, `--`, the program and
+/// its arguments. Never returns; a failure is written to standard error, which is the slot's log.
 pub fn trampoline(args: impl IntoIterator<Item = OsString>) -> ! {
     let (code, error) = match run(args) {
         Ok(never) => match never {},
@@ -195,8 +195,9 @@ fn run(args: impl IntoIterator<Item = OsString>) -> Result<Infallible, (i32, Str
         let _ = exit_file::note(&exit_file, Exit::NotRun);
         cannot_run(program, &error)
     };
-    if !steps.keeper {
-        // The exit file is open already, so that the slot's user needs no way to it; the program does not get it.
+    if !steps.supervisor {
+        // The exit file is open already, so that the slot's user needs no access to it; the program does not inherit
+        // it.
         steps.become_user().map_err(not_run)?;
         return Err(not_run(Command::new(program).args(args).exec()));
     }
@@ -205,7 +206,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> Result<Infallible, (i32, Str
     if let Err(error) = exit_file::note(&exit_file, exit_of(status)) {
         let _ = writeln!(io::stderr(), "berth: cannot note how the job ended: {error}");
     }
-    // A shell's way to say "a signal": there is no safe way to die of one.
+    // Shells report a signal like this: there is no safe way to die of one.
     process::exit(status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(STEP_FAILED))
 }
 
@@ -219,7 +220,7 @@ fn exit_of(status: ExitStatus) -> Exit {
     code.or_else(|| status.signal().map(Exit::Signal)).unwrap_or(Exit::Unknown)
 }
 
-/// The signal is asked for, then the parent is looked at: it may have died in between.
+/// Asks for the signal, then looks at the parent: it may have died in between.
 fn die_with(parent: u32) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::TERM))?;
     is_parent(parent)
@@ -242,7 +243,7 @@ mod tests {
             die_with: Some(7),
             cgroup: Some("/a b".into()),
             exit_file: Some("--exit-file".into()),
-            keeper: true,
+            supervisor: true,
             user: Some(Credentials { uid: 7, gid: 8, groups: vec![8, 44] }),
         };
         let argv: Vec<OsString> = ["prog", "--", "--session", "$(x)"].map(Into::into).to_vec();

@@ -1,8 +1,8 @@
-//! Everybody who belongs to a slot, wherever they went.
+//! The processes of a slot, wherever they went.
 //!
 //! A process belongs to a tree if it is its root, was seen in it before, descends from a member, is in a session or
-//! group that a member leads or led, is in the slot's cgroup, or carries the slot's mark. What was seen once is
-//! remembered, so that a process which then leaves its parent and wipes its environment is still known.
+//! group that a member leads or led, is in the slot's cgroup, or carries the slot's mark. Members are remembered, so
+//! that a process which then leaves its parent and clears its environment is still known.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,12 +13,12 @@ use super::mark::{self, MarkTrust, SlotMark};
 use super::signal::{self, Signal};
 use super::table::{ProcessTable, Row};
 
-/// How hard to look.
+/// How thoroughly to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// At who is whose child, and in which session and group. Cheap: for every round.
+    /// Looks at parents, sessions and groups. Cheap enough for each round.
     Quick,
-    /// At everybody's environment too; and if nobody is found, once more at a new table. Only this is proof.
+    /// Looks at environments too; and if no process is found, once more at a new table. Only this is proof.
     Thorough,
 }
 
@@ -31,43 +31,43 @@ pub struct Tree {
     cgroup: Option<Cgroup>,
     members: BTreeMap<u32, ProcessId>,
     circles: BTreeMap<u32, ProcessId>,
-    out_of_sight: bool,
+    is_invisible: bool,
 }
 
 impl Tree {
-    /// The tree below a root; without one (an agent that died before it could note it), whoever carries the mark and is
-    /// believed. Of a
-    /// root in a pid namespace that one cannot look into nobody can say anything: every look is an error.
+    /// Returns the tree below a root. Without a root (an agent died before it could note it), the tree is the processes
+    /// that carry the mark and are accepted. If the root is in a pid namespace that the agent cannot look into, each
+    /// look is an error.
     #[must_use]
     pub fn new(mark: SlotMark, trust: MarkTrust, root: Option<ProcessId>, cgroup: Option<Cgroup>) -> Self {
-        let out_of_sight =
+        let is_invisible =
             root.as_ref().is_some_and(|root| !matches!(root.liveness(), Ok(Liveness::Alive | Liveness::Gone)));
-        // After a reboot the same numbers are somebody else.
-        let root = root.filter(ProcessId::is_within_sight);
+        // After a reboot the same pids are other processes.
+        let root = root.filter(ProcessId::is_visible);
         let seed = || root.iter().map(|root| (root.pid, root.clone())).collect();
-        Self { mark, trust, cgroup, members: seed(), circles: seed(), root, out_of_sight }
+        Self { mark, trust, cgroup, members: seed(), circles: seed(), root, is_invisible }
     }
 
-    /// Whose tree it is.
+    /// Returns the mark of the slot.
     #[must_use]
     pub fn mark(&self) -> &SlotMark {
         &self.mark
     }
 
-    /// Its cgroup, where it has one.
+    /// Returns the slot's cgroup, where it has one.
     #[must_use]
     pub fn cgroup(&self) -> Option<&Cgroup> {
         self.cgroup.as_ref()
     }
 
-    /// Who is alive in it, by pid. Empty after a [`Depth::Thorough`] look means that nobody is left. An error means that
-    /// nobody can say.
+    /// Returns the living members, by pid. Empty after a [`Depth::Thorough`] look proves that no process is left. An
+    /// error means that it is unknown.
     ///
-    /// A table is not read at one instant: who forks and leaves all the time may not be in it. So a thorough look that
-    /// finds nobody looks once more, and asks groups and the cgroup as a whole; the leader, though dead, then stands
-    /// for whoever is there.
+    /// A table is not read at one instant: a process that forks and exits all the time may be missing in it. So a
+    /// thorough look that finds no process looks once more, and asks the kernel about groups and the cgroup as a whole;
+    /// if one is not empty, the dead leader stands for its members.
     pub fn look(&mut self, table: &ProcessTable, depth: Depth) -> io::Result<Vec<ProcessId>> {
-        if self.out_of_sight {
+        if self.is_invisible {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "its processes are in another pid namespace"));
         }
         self.update(table, depth)?;
@@ -81,7 +81,7 @@ impl Tree {
         Ok(self.members.values().cloned().collect())
     }
 
-    /// Somebody is in a group that has entries and none in the table, or that has other dead ones than a moment ago.
+    /// Returns a leader whose group has members but none in the table, or has other zombies than a moment ago.
     fn unseen(&self, before: &ProcessTable, now: &ProcessTable) -> io::Result<Option<ProcessId>> {
         let moves = |circle: u32| {
             let mut rows = now.group(circle).peekable();
@@ -95,18 +95,20 @@ impl Tree {
         Ok(self.root.clone().filter(|_| populated == Some(true)))
     }
 
-    /// Asks everybody of the last look to end, once: many programs take a second request for impatience.
+    /// Sends SIGTERM to all members of the last look, once: many programs treat a second one as a request to end at
+    /// once.
     pub fn term(&self) {
         self.signal(Signal::TERM);
-        // Who is stopped would hear it only once it goes on.
+        // A stopped process would receive it only once it continues.
         self.signal(Signal::CONT);
     }
 
-    /// Ends everybody of the last look, and everybody in their groups and cgroup at one instant: nobody there can fork
-    /// out of the way. Look and kill again until nobody is left: a tree may grow while it is being felled.
+    /// Kills all members of the last look, and everything in their groups and cgroup at one instant, so that no member
+    /// can escape by forking. Callers look and kill again until no process is left: a tree may grow while it is being
+    /// killed.
     pub fn kill(&self) {
         if let Some(cgroup) = &self.cgroup {
-            // An older kernel has no such file; then they are ended one by one.
+            // Older kernels have no such file; then members are killed one by one.
             let _ = cgroup.kill();
         }
         for circle in self.circles.keys() {
@@ -127,25 +129,26 @@ impl Tree {
             None => BTreeSet::new(),
         };
         if depth == Depth::Thorough {
-            found.extend(mark::believed(table, &self.mark, &self.trust)?);
+            found.extend(mark::accepted_pids(table, &self.mark, &self.trust)?);
         }
         self.settle(table, signal::group_exists, &found)
     }
 
-    /// Nobody is older than the root, dead, of the kernel, or an ancestor of the agent.
+    /// Returns whether a process could belong: it is not older than the root, dead, of the kernel, or an ancestor of
+    /// the agent.
     fn could_belong(&self, table: &ProcessTable, row: &Row) -> bool {
         let is_old = self.root.as_ref().is_some_and(|root| row.start_ticks < root.start_ticks);
-        !is_old && !row.is_kernel && !row.is_dead() && !table.is_spared(row.pid)
+        !is_old && !row.is_kernel && !row.is_dead() && !table.is_agent_or_ancestor(row.pid)
     }
 
-    /// From those who are known to belong to those who belong to them, until nobody is added. Who is gone is let go.
+    /// Adds processes that belong to known members until none is added, and drops members that are gone.
     fn settle(
         &mut self,
         table: &ProcessTable,
         group_exists: impl Fn(u32) -> bool,
         found: &BTreeSet<u32>,
     ) -> io::Result<()> {
-        self.drop_empty_circles(table, group_exists);
+        self.drop_empty_sessions_and_groups(table, group_exists);
         let known = self.members.values().filter_map(|member| table.get(member.pid).filter(|row| member.is(row)));
         let mut next: Vec<&Row> = known.chain(found.iter().filter_map(|pid| table.get(*pid))).collect();
         for circle in self.circles.keys() {
@@ -168,9 +171,9 @@ impl Tree {
         Ok(())
     }
 
-    /// A session or group is ours while it has members: its number is given to nobody else before it is empty. An
-    /// empty one is forgotten for good.
-    fn drop_empty_circles(&mut self, table: &ProcessTable, group_exists: impl Fn(u32) -> bool) {
+    /// Drops sessions and groups that are empty. The kernel reuses their number only once they are empty, so an empty
+    /// one must be forgotten.
+    fn drop_empty_sessions_and_groups(&mut self, table: &ProcessTable, group_exists: impl Fn(u32) -> bool) {
         let mut circles = std::mem::take(&mut self.circles);
         circles.retain(|circle, leader| {
             let reused = table.get(*circle).is_some_and(|row| !leader.is(row));
@@ -212,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn n10_who_changed_group_and_session_and_lost_its_parent_is_still_known() {
+    fn n10_a_process_that_left_group_session_and_parent_is_still_a_member() {
         let mut tree = tree();
         let (root, child, grandchild) = (ROOT, ROOT + 1, ROOT + 2);
         let all = [row(root, 5, root, root), row(child, root, child, child), row(grandchild, child, child, child)];
@@ -223,13 +226,13 @@ mod tests {
     }
 
     #[test]
-    fn n10_who_stayed_in_the_session_is_found_though_it_was_never_seen_before() {
+    fn n10_a_new_process_of_the_session_is_a_member() {
         let mut tree = tree();
         assert_eq!(pids(&mut tree, &[row(ROOT + 9, 1, ROOT + 8, ROOT)]), [ROOT + 9]);
     }
 
     #[test]
-    fn a_session_that_was_empty_is_nobodys_when_its_number_comes_again() {
+    fn a_reused_session_number_is_not_the_slots() {
         let mut tree = tree();
         assert!(pids(&mut tree, &[row(7, 1, 7, 7)]).is_empty());
         let stranger = Row { start_ticks: u64::from(ROOT) + 50, ..row(ROOT, 1, ROOT, ROOT) };
@@ -237,14 +240,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pid_that_was_given_to_somebody_else_is_not_the_root() {
+    fn a_reused_pid_is_not_the_root() {
         let mut tree = tree();
         let stranger = Row { start_ticks: u64::from(ROOT) + 50, ..row(ROOT, 1, ROOT, ROOT) };
         assert!(pids(&mut tree, &[stranger, row(ROOT + 1, ROOT, ROOT, ROOT)]).is_empty());
     }
 
     #[test]
-    fn the_agent_and_those_it_descends_from_are_never_part_of_a_tree() {
+    fn the_agent_and_its_ancestors_are_not_members() {
         let mut tree = tree();
         let own = std::process::id();
         let root = row(ROOT, 5, ROOT, ROOT);
@@ -253,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn n4_the_same_numbers_after_a_reboot_are_somebody_else() {
+    fn n4_the_same_pids_after_a_reboot_are_not_members() {
         let known = tree();
         let root = ProcessId { boot: BootId::new("before").unwrap(), ..known.root.clone().unwrap() };
         let mut tree = Tree::new(known.mark, trust(), Some(root), None);
@@ -262,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn n3_of_another_pid_namespace_nobody_can_say_that_it_is_empty() {
+    fn n3_a_tree_in_another_pid_namespace_is_unknown() {
         let known = tree();
         let root = ProcessId { pid_namespace: 1, ..known.root.clone().unwrap() };
         let mut tree = Tree::new(known.mark.clone(), trust(), Some(root.clone()), None);
@@ -273,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_process_that_nobody_waited_for_is_no_member() {
+    fn a_zombie_is_not_a_member() {
         let mut tree = tree();
         assert!(pids(&mut tree, &[Row { state: 'Z', ..row(ROOT, 5, ROOT, ROOT) }]).is_empty());
     }

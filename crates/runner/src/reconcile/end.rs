@@ -1,10 +1,10 @@
-//! Ending: ask, then force, then look until the driver agrees.
+//! Ending: SIGTERM, then SIGKILL, then waiting until the driver lists none of the pids.
 
 use berth_domain::{SlotEnd, SlotId, Timestamp};
 
-use super::{Action, DriverSeen, Seen, TreeSeen, World};
+use super::{Action, DriverView, ReconcileInput, SlotObservation, TreeState};
 
-/// A slot whose tree was asked to end.
+/// A slot whose processes were asked to end.
 #[derive(Clone, Copy)]
 pub(super) struct Ending {
     pub(super) since: Timestamp,
@@ -13,30 +13,36 @@ pub(super) struct Ending {
     pub(super) was_ready: bool,
 }
 
-pub(super) fn ending(world: &World<'_>, id: SlotId, seen: &Seen, ending: Ending) -> Option<Action> {
+pub(super) fn ending(input: &ReconcileInput<'_>, id: SlotId, seen: &SlotObservation, ending: Ending) -> Option<Action> {
     let Ending { since, killed, why, was_ready } = ending;
-    if seen.tree == TreeSeen::Empty {
+    if seen.tree == TreeState::Empty {
         return Some(Action::TreeGone(id, why));
     }
-    let grace = seen.grace.unwrap_or(world.patience.grace);
-    // An engine that is still loading serves nobody and may ignore SIGTERM until it is done (vLLM does).
-    let loading_grace = seen.loading_grace.unwrap_or(world.patience.loading_grace);
+    let grace = seen.grace.unwrap_or(input.timeouts.grace);
+    // An engine that is still loading serves no requests and may ignore SIGTERM until it is done (vLLM does).
+    let loading_grace = seen.loading_grace.unwrap_or(input.timeouts.loading_grace);
     let forced = since.after(if was_ready { grace } else { grace.min(loading_grace) });
-    // Forced ends are repeated: a tree may grow while it is being felled.
+    // SIGKILL is repeated: a tree may grow while it is being killed.
     match killed {
-        false if world.now < forced => None,
-        true if world.now >= forced.after(world.patience.unkillable_after) => Some(Action::GiveUp(id)),
+        false if input.now < forced => None,
+        true if input.now >= forced.after(input.timeouts.unkillable_after) => Some(Action::GiveUp(id)),
         _ => Some(Action::Kill(id)),
     }
 }
 
-pub(super) fn tree_gone(world: &World<'_>, id: SlotId, seen: &Seen, since: Timestamp, why: SlotEnd) -> Option<Action> {
-    // Somebody of the tree turned up after all.
-    if seen.tree != TreeSeen::Empty {
+pub(super) fn tree_gone(
+    input: &ReconcileInput<'_>,
+    id: SlotId,
+    seen: &SlotObservation,
+    since: Timestamp,
+    why: SlotEnd,
+) -> Option<Action> {
+    // A process of the tree appeared after all.
+    if seen.tree != TreeState::Empty {
         return Some(Action::Term(id, why));
     }
-    if seen.driver == DriverSeen::Clear {
+    if seen.driver == DriverView::Clear {
         return Some(Action::Gone(id, seen.evidence()));
     }
-    (world.now.since(since) >= world.patience.driver_after).then_some(Action::GiveUp(id))
+    (input.now.since(since) >= input.timeouts.driver_after).then_some(Action::GiveUp(id))
 }

@@ -1,21 +1,25 @@
-//! What to do next: desired, observed and recorded in; actions out. Pure: no clock, no process, no file, no socket.
+//! Deciding what to do next, from the desired state, what is observed and what is on record. Pure: no clock, no
+//! process, no file, no socket.
 //!
-//! Level-triggered: the whole of what should be is compared with the whole of what is, again and again. Asking twice
-//! with the same answers asks for nothing new, because every action leaves a trace in the record before it is done.
+//! Reconciliation is level-triggered: the whole desired state is compared with the whole observed state, again and
+//! again. Reconciling twice with the same input returns nothing new, because each action is on record before it is
+//! done.
 //!
 //! | rule | where |
 //! | --- | --- |
 //! | an older epoch, another cluster, an older generation changes nothing | [`reconcile`] |
-//! | a slot that is not mentioned is kept | [`reconcile`] |
+//! | a slot that is absent from the desired state is kept | [`reconcile`] |
 //! | nothing starts unless the driver shows enough free memory on each device | `start` |
 //! | one start at a time on a device | `start` |
-//! | a wish that is old starts nothing, and nothing starts that could not be put on record | `start` |
+//! | an expired desired state starts nothing, and nothing starts that could not be put on record | `start` |
 //! | nothing starts while a process carries the slot's mark | `unrecorded` |
 //! | a slot is gone when no process of its tree is left *and* the driver lists none of its pids | `end` |
-//! | to be asked about ends nothing and starts nothing | `slot`, `unrecorded` |
-//! | of a tree that nobody can look into nothing is concluded, and nothing is done about it | `slot` |
+//! | a slot that the server only asks about is neither ended nor started | `slot`, `unrecorded` |
+//! | while the processes of a slot are unknown, nothing is concluded or done about it | `slot` |
 
+mod assignment;
 mod end;
+mod local_state;
 mod slot;
 mod start;
 #[cfg(test)]
@@ -30,187 +34,190 @@ use berth_domain::{
     Span, Timestamp,
 };
 
-pub use slot::{Kept, Life};
+pub use assignment::Assignment;
+pub use local_state::LocalState;
+pub use slot::SlotRecord;
 
-use crate::process::{Carrier, ProcessId};
+use crate::process::{MarkedStart, ProcessId};
 
 /// What the server wants of this runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
-    /// Whose wish it is, and as of when.
+pub struct DesiredState {
+    /// The server, and the revision of its answer.
     pub version: Version,
     /// The server's proof that it gave this answer.
     pub code: Option<String>,
-    /// When the request was sent that it answers: it says what the server wanted at that time or later.
+    /// When the request was sent: the answer is what the server wanted at that time or later.
     pub sent: Instant,
-    /// What should run, what should stop, and what is asked about.
+    /// The slots that should run or stop, or that the server asks about.
     pub slots: Vec<DesiredSlot>,
 }
 
-impl Wish {
-    /// How old a wish may be for a start. A poll takes 25 seconds, so a server that is there says it again in time.
+impl DesiredState {
+    /// The maximum age of a desired state for a start. A poll takes 25 seconds, so a server that can be reached repeats
+    /// it in time.
     ///
     /// An agent that was frozen, or cut off, may have been replaced by another one under its id. What that one started
-    /// must not be started a second time for a wish of long ago.
-    pub const LASTS: Duration = Duration::from_secs(60);
+    /// must not be started a second time because of an old answer.
+    pub const MAX_AGE: Duration = Duration::from_secs(60);
 
-    /// Whether it is too old to start anything for it. Stops, questions and what runs are not affected.
+    /// Returns whether it is too old to start anything. Stops, questions and running slots are not affected.
     #[must_use]
     pub fn is_expired(&self, monotonic: Instant) -> bool {
-        monotonic.saturating_duration_since(self.sent) > Self::LASTS
+        monotonic.saturating_duration_since(self.sent) > Self::MAX_AGE
     }
 
-    /// Whether both want the same, whenever they were asked for.
+    /// Returns whether both want the same, whenever they were requested.
     #[must_use]
-    pub fn says_the_same(&self, other: &Self) -> bool {
+    pub fn is_same_as(&self, other: &Self) -> bool {
         self.version == other.version && self.slots == other.slots
     }
 }
 
-/// Which of all the things that servers ever wanted of a runner.
+/// The version of a desired state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// Which server.
+    /// The cluster of the server.
     pub cluster: ClusterId,
-    /// Which start of it.
+    /// The start of the server.
     pub epoch: Epoch,
-    /// When it changed its mind last.
+    /// The revision of the runner's slots.
     pub revision: Revision,
 }
 
 impl Version {
-    /// Whether the same server said this before the other.
+    /// Returns whether the same server sent this version before the other.
     #[must_use]
     pub fn is_before(&self, other: &Self) -> bool {
         self.cluster == other.cluster && (self.epoch, self.revision) < (other.epoch, other.revision)
     }
 }
 
-/// What is seen of one slot that is on record.
+/// What is observed of one slot that is on record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
-    /// Its processes, whoever their parents are now.
-    pub tree: TreeSeen,
-    /// How its first process ended, if that was seen.
+pub struct SlotObservation {
+    /// The processes of the slot.
+    pub tree: TreeState,
+    /// How its first process ended, if that was observed.
     pub ended: Option<SlotEnd>,
-    /// Whether it answers: nothing yet, yes, or not any more.
+    /// The slot's health.
     pub health: Health,
     /// What the driver says of its pids.
-    pub driver: DriverSeen,
-    /// Between asking it to end and ending it, where its runtime says.
+    pub driver: DriverView,
+    /// The time between SIGTERM and SIGKILL, where its runtime states one.
     pub grace: Option<Span>,
-    /// The same for a slot that was not ready yet, where its runtime says.
+    /// The same for a slot that was not ready yet, where its runtime states one.
     pub loading_grace: Option<Span>,
 }
 
-impl Seen {
-    /// What was seen of its end, and no more than that.
+impl SlotObservation {
+    /// Returns the evidence of the slot's end: no more than was observed.
     #[must_use]
     pub fn evidence(&self) -> Evidence {
-        Evidence { tree_gone: self.tree == TreeSeen::Empty, driver_clear: self.driver == DriverSeen::Clear }
+        Evidence { tree_gone: self.tree == TreeState::Empty, driver_clear: self.driver == DriverView::Clear }
     }
 }
 
-/// What is seen of a slot's processes. "Nobody" and "cannot be told" are different answers.
+/// The processes of a slot. "None" and "unknown" are different answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum TreeSeen {
-    /// It cannot be told: they are in another pid namespace, or `/proc` could not be read.
+pub enum TreeState {
+    /// Unknown: they are in another pid namespace, or `/proc` could not be read.
     #[default]
     Unknown,
-    /// Looked for everywhere, and nobody is there.
+    /// A thorough look found no process.
     Empty,
-    /// The oldest of them.
+    /// Processes live; this is the oldest of them.
     Alive(ProcessId),
 }
 
-/// What the driver says of a slot's pids. "None of them" and "did not say" are different answers.
+/// What the driver says of a slot's pids. "None of them" and "unknown" are different answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum DriverSeen {
-    /// It was not asked, or did not answer.
+pub enum DriverView {
+    /// The driver was not asked, or did not answer.
     #[default]
     Unknown,
-    /// It lists none of them.
+    /// The driver lists none of them.
     Clear,
-    /// Devices on which it lists one of them, or does not say who is on it.
+    /// Devices on which the driver lists one of them, or does not list processes.
     Busy(Vec<DeviceUuid>),
 }
 
-/// Whether a slot answers.
+/// The health of a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Health {
-    /// Not yet.
+    /// The slot does not answer yet.
     #[default]
     Pending,
-    /// It does.
+    /// The slot answers.
     Ready,
-    /// It should have by now, or does no longer.
+    /// The slot should have answered by now, or no longer does.
     Failed(berth_domain::FailureReason),
 }
 
-/// What is seen of a slot that the server mentions and that is not on record.
+/// The result of the search for a slot that the server mentions and that is not on record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trace {
+pub enum SearchResult {
     /// Processes carry its mark.
-    Carried(Carrier),
-    /// Everybody was looked at, and nobody carries its mark.
-    Nobody {
-        /// Why the driver does not rule out that somebody of it is on its devices. Nothing: it does.
+    Found(MarkedStart),
+    /// No process of the machine carries its mark.
+    NotFound {
+        /// Why the driver does not rule out that a process of the slot is on its devices; `None` if it does.
         doubt: Option<String>,
     },
-    /// It cannot be told whether anybody carries its mark, and this is why.
+    /// The search failed, with the reason.
     Unknown(String),
 }
 
-impl Trace {
-    /// What was seen of its end, and no more than that.
+impl SearchResult {
+    /// Returns the evidence of the slot's end: no more than was observed.
     #[must_use]
     pub fn evidence(&self) -> Evidence {
         Evidence {
-            tree_gone: matches!(self, Self::Nobody { .. }),
-            driver_clear: matches!(self, Self::Nobody { doubt: None }),
+            tree_gone: matches!(self, Self::NotFound { .. }),
+            driver_clear: matches!(self, Self::NotFound { doubt: None }),
         }
     }
 }
 
-/// A slot that is not on record, of which it cannot be told whether it exists.
+/// A slot that is not on record and may or may not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Doubt {
-    /// Which start of it.
+    /// The slot's generation.
     pub generation: Generation,
-    /// Why it cannot be told, in words for the server.
+    /// Why it is unknown, as text for the server.
     pub why: String,
-    /// When it was last looked for.
+    /// When it was last searched for.
     pub looked: Instant,
 }
 
 impl Doubt {
-    /// After so long it is looked for again.
+    /// How long to wait before the next search.
     pub const LOOK_AGAIN: Duration = Duration::from_secs(1);
 }
 
-/// What is seen of one device.
+/// What is observed of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeviceSeen {
-    /// Which.
+pub struct DeviceObservation {
+    /// The device.
     pub uuid: DeviceUuid,
-    /// What the driver says is free, or nothing while it does not answer.
+    /// The free memory, or `None` while the driver does not answer.
     pub free: Option<Bytes>,
 }
 
-/// How patient the agent is.
+/// How long each step of ending a slot may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
-    /// Between asking a slot to end and ending it, where its runtime says nothing else.
+pub struct Timeouts {
+    /// Between SIGTERM and SIGKILL, where the slot's runtime states nothing else.
     pub grace: Span,
     /// The same for a slot that was not ready yet; the shorter of the two counts.
     pub loading_grace: Span,
-    /// Between ending it by force and giving it up as unkillable.
+    /// Between SIGKILL and giving the slot up as unkillable.
     pub unkillable_after: Span,
     /// How long the driver may list a pid of a tree that is gone before the device counts as failed.
     pub driver_after: Span,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
             grace: Span::from_secs(10),
@@ -221,103 +228,112 @@ impl Default for Patience {
     }
 }
 
-/// Everything that matters for the next actions.
+/// The input of one reconciliation.
 #[derive(Clone, Debug)]
-pub struct World<'a> {
+pub struct ReconcileInput<'a> {
     /// The time of day.
     pub now: Timestamp,
-    /// The time on a clock that nobody sets.
+    /// The time of a monotonic clock.
     pub monotonic: Instant,
-    /// What the server wants, once it was heard.
-    pub wish: Option<&'a Wish>,
-    /// What is on record.
-    pub kept: &'a BTreeMap<SlotId, Kept>,
-    /// What is seen of what is on record.
-    pub seen: &'a BTreeMap<SlotId, Seen>,
-    /// What is seen of what is not on record, as far as it was looked for: see [`Action::LookFor`].
-    pub traces: &'a BTreeMap<SlotId, Trace>,
-    /// What could not be told when it was last looked for.
+    /// What the server wants, once it answered.
+    pub desired: Option<&'a DesiredState>,
+    /// The slots on record.
+    pub records: &'a BTreeMap<SlotId, SlotRecord>,
+    /// What is observed of the slots on record.
+    pub seen: &'a BTreeMap<SlotId, SlotObservation>,
+    /// The results of searches for slots that are not on record, as far as they were searched for: see
+    /// [`Action::Search`].
+    pub searched: &'a BTreeMap<SlotId, SearchResult>,
+    /// The slots that may or may not exist, as of their last search.
     pub doubts: &'a BTreeMap<SlotId, Doubt>,
-    /// The devices.
-    pub devices: &'a [DeviceSeen],
-    /// The cluster and the newest epoch that the agent has obeyed.
-    pub obeys: Option<(ClusterId, Epoch)>,
-    /// Whether the record can be written: what is not on record must not be started.
+    /// What is observed of the devices.
+    pub devices: &'a [DeviceObservation],
+    /// The cluster and the newest epoch that the agent acted for.
+    pub binding: Option<(ClusterId, Epoch)>,
+    /// Whether the record can be written: a slot that is not on record must not be started.
     pub can_record: bool,
-    /// How patient it is.
-    pub patience: Patience,
+    /// How long each step of ending a slot may take.
+    pub timeouts: Timeouts,
 }
 
-/// What to do. Each is put on record before it is done.
+/// What to do next. Each action is put on record before it is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Put it on record, then start it.
+    /// Puts the slot on record, then starts it.
     Start(Box<DesiredSlot>),
-    /// Put on record that it was not started: there was too little memory.
+    /// Records that the slot was not started, because there was too little memory.
     Refuse(Box<DesiredSlot>),
-    /// A question rather than an action: look for the mark of this slot, which is not on record, and decide once more
-    /// with what was found ([`World::traces`]). Marks are in the environment of every process, so they are read only for
-    /// those who need them.
-    LookFor(Box<DesiredSlot>),
-    /// Put a slot on record of which a process was found, and watch it from now on.
-    Adopt(Box<Kept>),
-    /// Put on record that there is no trace of a slot.
-    NoTrace(Box<Kept>),
-    /// Note that it cannot be told whether a slot exists that is not on record. It is reported, and concludes nothing.
-    CannotTell(SlotId, Doubt),
-    /// Note how a slot is run that was found without a record.
-    Learn(Box<DesiredSlot>),
-    /// An agent died before it could note the process that it had started: note this one.
-    Found(SlotId, ProcessId),
-    /// Note that it answers.
+    /// Asks for a search for the mark of this slot, which is not on record, and for another decision with its result
+    /// ([`ReconcileInput::searched`]). Marks are in the environments of processes, so they are read only when needed.
+    Search(Box<DesiredSlot>),
+    /// Puts a slot on record of which a process was found, and watches it from now on.
+    Adopt(Box<SlotRecord>),
+    /// Records that there is no trace of a slot.
+    RecordAbsence(Box<SlotRecord>),
+    /// Notes that a slot which is not on record may or may not exist. It is reported, and concludes nothing.
+    NoteDoubt(SlotId, Doubt),
+    /// Completes the record of a slot that was found running.
+    CompleteRecord(Box<DesiredSlot>),
+    /// Notes the process of a slot whose agent died before it could note it.
+    NoteProcess(SlotId, ProcessId),
+    /// Records that the slot answers.
     Ready(SlotId),
-    /// Ask its whole tree to end.
+    /// Sends SIGTERM to the slot's processes.
     Term(SlotId, SlotEnd),
-    /// End its whole tree.
+    /// Sends SIGKILL to the slot's processes.
     Kill(SlotId),
-    /// Nobody of its tree is left; the driver has yet to agree.
+    /// Records that no process of the slot is left; the driver has yet to confirm it.
     TreeGone(SlotId, SlotEnd),
-    /// It is gone, and this was seen of it.
+    /// Records that the slot is gone, with the evidence.
     Gone(SlotId, Evidence),
-    /// It cannot be ended, or the driver will not let go of it: its devices are out of order.
+    /// Gives the slot up: it cannot be killed, or the driver still lists it. Its devices count as failed.
     GiveUp(SlotId),
-    /// The server knows that it is gone, or nothing was ever started: forget it.
+    /// Removes the slot's record: the server knows that it is gone, or nothing was ever started.
     Forget(SlotId),
 }
 
 impl Action {
-    /// Whether it, or what follows from it, counts on what the driver says now: what is free, or whom it no longer lists.
+    /// Returns whether the action, or what follows from it, relies on what the driver says now: free memory, or that it
+    /// no longer lists a process.
     #[must_use]
-    pub fn needs_a_fresh_look(&self) -> bool {
-        matches!(self, Self::Start(_) | Self::Refuse(_) | Self::LookFor(_) | Self::NoTrace(_) | Self::Gone(..))
+    pub fn needs_fresh_observation(&self) -> bool {
+        matches!(self, Self::Start(_) | Self::Refuse(_) | Self::Search(_) | Self::RecordAbsence(_) | Self::Gone(..))
+    }
+
+    /// Returns the slot to search for, if this action asks for a search.
+    #[must_use]
+    pub fn searched_slot(&self) -> Option<&DesiredSlot> {
+        if let Self::Search(slot) = self { Some(slot) } else { None }
     }
 }
 
-/// What to do next.
+/// Decides what to do next.
 #[must_use]
-pub fn reconcile(world: &World<'_>) -> Vec<Action> {
-    let wish = world.wish.filter(|wish| is_obeyed(world, wish));
+pub fn reconcile(input: &ReconcileInput<'_>) -> Vec<Action> {
+    let desired = input.desired.filter(|desired| is_acted_on(input, desired));
     let mut actions = Vec::new();
-    for (id, kept) in world.kept {
-        let wanted = wish.and_then(|wish| wish.slots.iter().find(|slot| slot.id == *id));
-        let seen = world.seen.get(id).cloned().unwrap_or_default();
-        actions.extend(slot::next(world, kept, &seen, wanted, wish.is_some()));
+    for (id, record) in input.records {
+        let wanted = desired.and_then(|desired| desired.slots.iter().find(|slot| slot.id == *id));
+        let seen = input.seen.get(id).cloned().unwrap_or_default();
+        actions.extend(slot::next(input, record, &seen, wanted, desired.is_some()));
     }
-    let Some(wish) = wish else { return actions };
-    let mut starting = start::devices_with_a_start(world, &actions);
-    // A newer generation takes the place of one that is proven gone.
-    let is_unrecorded = |slot: &&DesiredSlot| world.kept.get(&slot.id).is_none_or(|kept| kept.is_replaced_by(slot));
-    for slot in wish.slots.iter().filter(is_unrecorded) {
+    let Some(desired) = desired else { return actions };
+    let mut starting = start::devices_with_a_start(input, &actions);
+    // A newer generation replaces one that is proven gone.
+    let is_unrecorded =
+        |slot: &&DesiredSlot| input.records.get(&slot.id).is_none_or(|record| record.is_replaced_by(slot));
+    for slot in desired.slots.iter().filter(is_unrecorded) {
         actions.extend(match slot.action {
-            DesiredAction::Run(_) => start::start(world, wish, slot, &mut starting),
-            DesiredAction::Stop => unrecorded::account(world, slot, SlotEnd::Asked),
-            DesiredAction::Account => unrecorded::account(world, slot, SlotEnd::NoTrace),
+            DesiredAction::Run(_) => start::start(input, desired, slot, &mut starting),
+            DesiredAction::Stop => unrecorded::account(input, slot, SlotEnd::Asked),
+            DesiredAction::Account => unrecorded::account(input, slot, SlotEnd::NoTrace),
         });
     }
     actions
 }
 
-/// A server of another cluster stops and starts nothing here without an operator; an older start of a server is none.
-fn is_obeyed(world: &World<'_>, wish: &Wish) -> bool {
-    world.obeys.is_none_or(|(cluster, epoch)| wish.version.cluster == cluster && wish.version.epoch >= epoch)
+/// Returns whether the agent acts on a desired state: not on that of another cluster, nor on that of an older start of
+/// its server.
+fn is_acted_on(input: &ReconcileInput<'_>, desired: &DesiredState) -> bool {
+    input.binding.is_none_or(|(cluster, epoch)| desired.version.cluster == cluster && desired.version.epoch >= epoch)
 }

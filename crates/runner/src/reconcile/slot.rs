@@ -1,131 +1,60 @@
-//! The life of one slot on its machine.
+//! What one slot on record needs next.
 
 use std::collections::BTreeSet;
 
 use berth_domain::{
-    DesiredAction, DesiredGpu, DesiredSlot, Evidence, ExitStatus, FailureReason, Generation, RunSpec, SlotEnd, SlotId,
-    Timestamp, WorkloadKind,
+    DesiredAction, DesiredGpu, DesiredSlot, ExitStatus, FailureReason, Generation, RunSpec, SlotEnd, SlotId,
+    WorkloadKind,
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Action, DriverSeen, Health, Seen, TreeSeen, World, end};
+use super::{Action, DriverView, Health, LocalState, ReconcileInput, SlotObservation, TreeState, end};
 use crate::process::{ProcessId, StartedAs};
 
-/// Where a slot is. Each is on the disk before it is acted upon.
+/// The record of one slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Life {
-    /// About to be started. Found in a round, it is of an agent that died before it could note the process.
-    Planned,
-    /// Its process was started.
-    Started {
-        /// When.
-        at: Timestamp,
-        /// It answers.
-        ready: bool,
-    },
-    /// Its tree is being ended.
-    Ending {
-        /// Since when.
-        since: Timestamp,
-        /// It was asked and did not; it is being ended by force.
-        killed: bool,
-        /// Why.
-        why: SlotEnd,
-        /// Whether it had answered before it was asked to end. A slot that was still loading gets a shorter grace.
-        #[serde(default = "was_ready")]
-        was_ready: bool,
-    },
-    /// Nobody of its tree is left.
-    TreeGone {
-        /// Since when.
-        since: Timestamp,
-        /// Why.
-        why: SlotEnd,
-    },
-    /// Gone, and proven so. Said again until the server has heard it.
-    Gone {
-        /// How it came to its end.
-        why: SlotEnd,
-        /// What was seen of its end.
-        evidence: Evidence,
-    },
-    /// Never started: there was too little memory. Proof that it holds none.
-    Refused,
-    /// It cannot be ended, or the driver will not let go of it.
-    GivenUp,
-}
-
-/// Records of earlier agents do not say whether a slot that is being ended was ready: it then gets its whole grace.
-fn was_ready() -> bool {
-    true
-}
-
-impl Life {
-    /// The life of a slot whose tree is asked to end now.
-    #[must_use]
-    pub fn asked_to_end(&self, now: Timestamp, why: SlotEnd) -> Self {
-        let was_ready = match self {
-            Self::Started { ready, .. } => *ready,
-            Self::Ending { was_ready, .. } => *was_ready,
-            Self::Planned => false,
-            Self::TreeGone { .. } | Self::Gone { .. } | Self::Refused | Self::GivenUp => true,
-        };
-        Self::Ending { since: now, killed: false, why, was_ready }
-    }
-
-    /// The life of a slot whose tree is ended by force. Anything that is not being ended stays as it is.
-    #[must_use]
-    pub fn ended_by_force(self) -> Self {
-        match self {
-            Self::Ending { since, why, was_ready, .. } => Self::Ending { since, killed: true, why, was_ready },
-            other => other,
-        }
-    }
-}
-
-/// What the agent keeps of one slot.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
-    /// Which slot.
+pub struct SlotRecord {
+    /// The slot's id.
     pub id: SlotId,
-    /// Which start of it.
+    /// The slot's generation.
     pub generation: Generation,
-    /// Its devices in rank order, as far as they are known.
+    /// The devices in rank order, as far as they are known.
     pub gpus: Vec<DesiredGpu>,
-    /// How it is run. Absent where nobody said: a slot that was found by its mark, or that was only to be stopped or
-    /// accounted for.
+    /// How the slot is run. `None` where the server did not say: a slot that was found by its mark, or that was only to
+    /// be stopped or accounted for.
     pub spec: Option<RunSpec>,
-    /// Whether it is a job, as it was started. Absent where that is not known.
+    /// Whether it is a job, as it was started. `None` where that is unknown.
     pub kind: Option<WorkloadKind>,
-    /// Where it is.
-    pub life: Life,
+    /// The slot's state on this machine.
+    #[serde(rename = "life")]
+    pub state: LocalState,
     /// The first of its processes, once it was started.
     pub process: Option<ProcessId>,
     /// The port that it was given.
     pub port: Option<u16>,
-    /// How its first process ended, if nobody had asked it to.
+    /// How its first process ended, if the agent had not asked it to.
     #[serde(default)]
     pub exit: Option<ExitStatus>,
-    /// Pids that its tree had: the driver must list none of them before it is gone. As of the last change of its life.
+    /// Pids that its tree had: the driver must list none of them before the slot is gone. As of the last change of
+    /// state.
     pub pids: BTreeSet<u32>,
-    /// What its processes are known by. Absent for a slot that was found by its mark, or that an agent started which
-    /// noted no such thing.
+    /// What identifies its processes. `None` for a slot that was found by its mark, or that an earlier version of the
+    /// agent started.
     #[serde(default)]
     pub started_as: Option<StartedAs>,
 }
 
-impl Kept {
-    /// A slot as the server mentions it, of which there is no process yet.
+impl SlotRecord {
+    /// Returns the record of a slot as the server mentions it, without a process.
     #[must_use]
-    pub fn of(slot: &DesiredSlot, life: Life) -> Self {
+    pub fn of(slot: &DesiredSlot, state: LocalState) -> Self {
         Self {
             id: slot.id,
             generation: slot.generation,
             gpus: slot.gpus.clone(),
             spec: slot.run_spec().cloned(),
             kind: None,
-            life,
+            state,
             process: None,
             port: None,
             exit: None,
@@ -134,60 +63,66 @@ impl Kept {
         }
     }
 
-    /// Whether nothing of it is left that could hold memory.
+    /// Returns whether nothing of the slot is left that could hold memory.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        matches!(self.life, Life::Gone { .. } | Life::Refused)
+        matches!(self.state, LocalState::Gone { .. } | LocalState::Refused)
     }
 
-    /// Whether it is on its way to be ready: others wait for their turn on its devices.
+    /// Returns whether the slot is starting: other starts on its devices wait.
     #[must_use]
     pub fn is_starting(&self) -> bool {
-        matches!(self.life, Life::Planned | Life::Started { ready: false, .. })
+        matches!(self.state, LocalState::Planned | LocalState::Started { ready: false, .. })
     }
 
-    /// Whether nothing is about to change by itself.
+    /// Returns whether the slot's state changes only by an event from outside.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
-        matches!(self.life, Life::Started { ready: true, .. } | Life::Gone { .. } | Life::Refused | Life::GivenUp)
+        matches!(
+            self.state,
+            LocalState::Started { ready: true, .. }
+                | LocalState::Gone { .. }
+                | LocalState::Refused
+                | LocalState::GivenUp
+        )
     }
 
-    /// Whether `slot` is a newer start of this one, and this one is over.
+    /// Returns whether `slot` is a newer generation of this one, and this one is over.
     #[must_use]
     pub fn is_replaced_by(&self, slot: &DesiredSlot) -> bool {
         slot.generation > self.generation && self.is_over()
     }
 
-    /// Whether `slot` says more of this very start than is on record.
-    fn learns_from(&self, slot: &DesiredSlot) -> bool {
+    /// Returns whether `slot` states more of this generation than is on record.
+    fn is_completed_by(&self, slot: &DesiredSlot) -> bool {
         let is_new = (self.spec.is_none() && slot.should_run()) || (self.gpus.is_empty() && !slot.gpus.is_empty());
         slot.generation == self.generation && is_new
     }
 }
 
-/// What a slot on record needs next, if anything.
+/// Decides what a slot on record needs next, if anything.
 pub(super) fn next(
-    world: &World<'_>,
-    kept: &Kept,
-    seen: &Seen,
+    input: &ReconcileInput<'_>,
+    record: &SlotRecord,
+    seen: &SlotObservation,
     wanted: Option<&DesiredSlot>,
-    heard: bool,
+    is_bound: bool,
 ) -> Option<Action> {
-    let id = kept.id;
-    // Words about an older generation change nothing.
-    let wanted = wanted.filter(|slot| slot.generation >= kept.generation);
-    let stop = wanted.is_some_and(|slot| is_stopped_by(kept, slot));
-    match &kept.life {
-        // The server mentions a slot until it knows that it is gone.
-        Life::Gone { .. } | Life::Refused if heard && wanted.is_none() => Some(Action::Forget(id)),
-        Life::Gone { .. } | Life::Refused => None,
-        _ if wanted.is_some_and(|slot| kept.learns_from(slot)) => {
-            wanted.map(|slot| Action::Learn(Box::new(slot.clone())))
+    let id = record.id;
+    // A mention of an older generation changes nothing.
+    let wanted = wanted.filter(|slot| slot.generation >= record.generation);
+    let stop = wanted.is_some_and(|slot| is_stopped_by(record, slot));
+    match &record.state {
+        // The server mentions a slot until it knows that the slot is gone.
+        LocalState::Gone { .. } | LocalState::Refused if is_bound && wanted.is_none() => Some(Action::Forget(id)),
+        LocalState::Gone { .. } | LocalState::Refused => None,
+        _ if wanted.is_some_and(|slot| record.is_completed_by(slot)) => {
+            wanted.map(|slot| Action::CompleteRecord(Box::new(slot.clone())))
         }
-        _ if seen.tree == TreeSeen::Unknown => None,
-        Life::Planned => planned(id, seen, stop),
-        Life::Started { ready, .. } => match (&seen.tree, &seen.ended, seen.health) {
-            (TreeSeen::Empty, ended, _) => {
+        _ if seen.tree == TreeState::Unknown => None,
+        LocalState::Planned => planned(id, seen, stop),
+        LocalState::Started { ready, .. } => match (&seen.tree, &seen.ended, seen.health) {
+            (TreeState::Empty, ended, _) => {
                 Some(Action::TreeGone(id, ended.unwrap_or(SlotEnd::Failed(FailureReason::Crashed))))
             }
             (_, Some(why), _) => Some(Action::Term(id, *why)),
@@ -196,36 +131,37 @@ pub(super) fn next(
             (_, None, Health::Ready) if !ready => Some(Action::Ready(id)),
             (_, None, _) => None,
         },
-        Life::Ending { since, killed, why, was_ready } => {
+        LocalState::Ending { since, killed, why, was_ready } => {
             let ending = end::Ending { since: *since, killed: *killed, why: *why, was_ready: *was_ready };
-            end::ending(world, id, seen, ending)
+            end::ending(input, id, seen, ending)
         }
-        Life::TreeGone { since, why } => end::tree_gone(world, id, seen, *since, *why),
-        // A device may come to its senses: what is gone after all is proven gone.
-        Life::GivenUp if seen.tree == TreeSeen::Empty && seen.driver == DriverSeen::Clear => {
+        LocalState::TreeGone { since, why } => end::tree_gone(input, id, seen, *since, *why),
+        // A device may recover: then the slot is proven gone after all.
+        LocalState::GivenUp if seen.tree == TreeState::Empty && seen.driver == DriverView::Clear => {
             Some(Action::Gone(id, seen.evidence()))
         }
-        Life::GivenUp => None,
+        LocalState::GivenUp => None,
     }
 }
 
-/// A slot is ended when it should stop, and to make place for a newer start of it. To be asked about it is no reason.
-fn is_stopped_by(kept: &Kept, wanted: &DesiredSlot) -> bool {
+/// Returns whether a slot is ended: because it should stop, or to make place for a newer generation. A question about
+/// it is no reason.
+fn is_stopped_by(record: &SlotRecord, wanted: &DesiredSlot) -> bool {
     match wanted.action {
         DesiredAction::Stop => true,
-        DesiredAction::Run(_) => wanted.generation > kept.generation,
+        DesiredAction::Run(_) => wanted.generation > record.generation,
         DesiredAction::Account => false,
     }
 }
 
-/// On record, but no process was noted: the agent died in between. If it had started nobody, nothing has happened yet.
-/// Of a job that is known: its exit file is made before its program is started.
-fn planned(id: SlotId, seen: &Seen, stop: bool) -> Option<Action> {
+/// Decides about a slot on record whose process was not noted, because the agent died in between. If no process exists,
+/// nothing has happened yet. For a job this is certain: its exit file is made before its program is started.
+fn planned(id: SlotId, seen: &SlotObservation, stop: bool) -> Option<Action> {
     match (&seen.tree, seen.ended) {
-        (TreeSeen::Alive(process), _) => Some(Action::Found(id, process.clone())),
-        (TreeSeen::Empty, Some(ended)) => Some(Action::TreeGone(id, ended)),
-        (TreeSeen::Empty, None) if stop => Some(Action::TreeGone(id, SlotEnd::Asked)),
-        (TreeSeen::Empty, None) => Some(Action::Forget(id)),
-        (TreeSeen::Unknown, _) => None,
+        (TreeState::Alive(process), _) => Some(Action::NoteProcess(id, process.clone())),
+        (TreeState::Empty, Some(ended)) => Some(Action::TreeGone(id, ended)),
+        (TreeState::Empty, None) if stop => Some(Action::TreeGone(id, SlotEnd::Asked)),
+        (TreeState::Empty, None) => Some(Action::Forget(id)),
+        (TreeState::Unknown, _) => None,
     }
 }

@@ -1,12 +1,12 @@
-//! What the agent started, on its own disk: written before it is done, so that whoever comes after it knows.
+//! The agent's record on its own disk: what it started, written before it is done, so that a later agent knows of it.
 //!
-//! No other user has access to any of it: slots that run as another user must not read it.
+//! No other user can read any of it: slots that run as another user must not read it.
 //!
-//! One small file for each slot, replaced as a whole; a crash leaves the old one or the new one. Beside them, which
-//! server this agent obeys.
+//! Each slot has one small file, which is replaced as a whole; a crash leaves the old one or the new one. Another file
+//! says which cluster the agent is bound to.
 //!
-//! On a full disk nothing new can be put on record, so nothing is started. What changes of slots that are on record is
-//! kept in memory and written as soon as there is room: if the agent dies meanwhile, the next one sees the same again in
+//! On a full disk nothing new can be put on record, so nothing is started. Changes of slots that are on record are kept
+//! in memory and written as soon as there is space: if the agent dies meanwhile, the next one sees the same again in
 //! processes, in the driver and in the exit files of jobs.
 
 mod stored;
@@ -19,96 +19,96 @@ use std::path::{Path, PathBuf};
 use berth_domain::{ClusterId, Epoch, Revision, SlotId};
 use serde::{Deserialize, Serialize};
 
-use crate::reconcile::Kept;
+use crate::reconcile::SlotRecord;
 
 const SLOTS: &str = "slots";
-const OBEYS: &str = "obeys.json";
+const BINDING: &str = "obeys.json";
 const LOCK: &str = "LOCK";
 
 /// Why the record cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// A file that cannot be read or written.
+    /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A file that is no record.
+    /// A file has invalid content.
     #[error("{}: {source}: move it away if you know what became of its slot", path.display())]
     Damaged {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The parse error.
         source: serde_json::Error,
     },
-    /// A file of a later version of the agent.
+    /// A later version of the agent wrote the file.
     #[error("{}: written by a later version of the agent (format {format}): upgrade this one", path.display())]
     Newer {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Its format.
+        /// The format of the file.
         format: u64,
     },
-    /// Another agent has the directory.
+    /// Another agent uses the directory.
     #[error("the data directory {} is in use by another agent: give each agent a directory of its own", path.display())]
     InUse {
-        /// The directory.
+        /// The path of the directory.
         path: PathBuf,
     },
 }
 
 impl RecordError {
-    /// Whether there is no room on the disk: it may go well once somebody made some.
+    /// Returns whether the disk is full: the operation may succeed once there is space.
     #[must_use]
     pub fn is_full_disk(&self) -> bool {
         matches!(self, Self::File { source, .. } if is_full_disk(source))
     }
 }
 
-/// Whether there is no room on the disk.
+/// Returns whether an error means that the disk is full.
 pub(crate) fn is_full_disk(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Which server this agent obeys, and the newest of its answers that was obeyed.
+/// The cluster that this agent acts for, and the newest answer of its server that the agent acted on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Obeys {
-    /// Its data directory's identity.
+pub struct ClusterBinding {
+    /// The cluster's id, which is that of the server's data directory.
     pub cluster: ClusterId,
-    /// The newest start of it that was heard.
+    /// The newest start of the server that answered.
     pub epoch: Epoch,
     /// The revision of the newest answer of that start.
     #[serde(default)]
     pub revision: Revision,
-    /// The code of that answer. It is shown to the server, which may have forgotten that it gave the answer.
+    /// The code of that answer. The agent sends it to the server, which may have lost its memory of the answer.
     #[serde(default)]
     pub code: Option<String>,
 }
 
-impl Obeys {
-    /// A server that was heard of and gave no answer yet.
+impl ClusterBinding {
+    /// Returns a binding to a server that gave no answer yet.
     #[must_use]
-    pub fn introduced(cluster: ClusterId, epoch: Epoch) -> Self {
+    pub fn without_answer(cluster: ClusterId, epoch: Epoch) -> Self {
         Self { cluster, epoch, revision: Revision::default(), code: None }
     }
 
-    /// Whether this is an older answer of the same server.
+    /// Returns whether this is an older answer of the same server.
     #[must_use]
     pub fn is_before(&self, other: &Self) -> bool {
         self.cluster == other.cluster && (self.epoch, self.revision) < (other.epoch, other.revision)
     }
 }
 
-/// The agent's own record.
+/// The records of all slots and the cluster binding, on disk and in memory.
 #[derive(Debug)]
-pub struct Record {
+pub struct RecordStore {
     directory: PathBuf,
-    kept: BTreeMap<SlotId, Kept>,
-    obeys: Option<Obeys>,
-    /// What is newer in memory than on the disk.
+    records: BTreeMap<SlotId, SlotRecord>,
+    binding: Option<ClusterBinding>,
+    /// What is newer in memory than on disk.
     unwritten: Unwritten,
     _lock: File,
 }
@@ -116,12 +116,12 @@ pub struct Record {
 #[derive(Debug, Default)]
 struct Unwritten {
     slots: BTreeSet<SlotId>,
-    obeys: bool,
+    binding: bool,
 }
 
-impl Record {
-    /// Opens the record in a directory, which is made if need be, is closed to other users, and belongs to one agent at
-    /// a time.
+impl RecordStore {
+    /// Opens the record in a directory. The directory is made if needed, closed to other users, and locked for this
+    /// agent.
     pub fn open(directory: &Path) -> Result<Self, RecordError> {
         make_data_directory(directory)?;
         let slots = directory.join(SLOTS);
@@ -129,63 +129,63 @@ impl Record {
         let path = directory.join(LOCK);
         let lock = berth_files::create(&path).map_err(file(&path))?;
         lock.try_lock().map_err(|_| RecordError::InUse { path: directory.to_owned() })?;
-        let mut kept = BTreeMap::new();
+        let mut records = BTreeMap::new();
         for entry in fs::read_dir(&slots).map_err(file(&slots))? {
             let path = entry.map_err(file(&slots))?.path();
             if path.extension().is_some_and(|kind| kind == "json") {
                 let row = stored::parse(&path, &read(&path)?)?;
-                kept.insert(row.id, row);
+                records.insert(row.id, row);
             }
         }
-        let path = directory.join(OBEYS);
+        let path = directory.join(BINDING);
         let damaged = |source| RecordError::Damaged { path: path.clone(), source };
-        let obeys = if path.exists() { Some(serde_json::from_slice(&read(&path)?).map_err(damaged)?) } else { None };
-        Ok(Self { directory: directory.to_owned(), kept, obeys, unwritten: Unwritten::default(), _lock: lock })
+        let binding = if path.exists() { Some(serde_json::from_slice(&read(&path)?).map_err(damaged)?) } else { None };
+        Ok(Self { directory: directory.to_owned(), records, binding, unwritten: Unwritten::default(), _lock: lock })
     }
 
-    /// Everything on record.
+    /// Returns the records of all slots.
     #[must_use]
-    pub fn kept(&self) -> &BTreeMap<SlotId, Kept> {
-        &self.kept
+    pub fn records(&self) -> &BTreeMap<SlotId, SlotRecord> {
+        &self.records
     }
 
-    /// Which server is obeyed, once one was.
+    /// Returns the cluster binding, once there is one.
     #[must_use]
-    pub fn obeys(&self) -> Option<&Obeys> {
-        self.obeys.as_ref()
+    pub fn binding(&self) -> Option<&ClusterBinding> {
+        self.binding.as_ref()
     }
 
-    /// Puts a slot on record. It is on the disk when this returns; after an error it is not on record.
-    pub fn put(&mut self, row: Kept) -> Result<(), RecordError> {
+    /// Writes a slot's record. It is on disk when this returns; after an error it is not on record.
+    pub fn put(&mut self, row: SlotRecord) -> Result<(), RecordError> {
         write(&self.path_of(row.id), &stored::to_json(&row))?;
         self.unwritten.slots.remove(&row.id);
-        self.kept.insert(row.id, row);
+        self.records.insert(row.id, row);
         Ok(())
     }
 
-    /// Notes what is seen of a slot: where it is in its life, or that it is there at all. On a full disk it is kept in
-    /// memory: see [`Record::catch_up`].
-    pub fn note(&mut self, row: Kept) -> Result<(), RecordError> {
+    /// Writes a slot's record, or keeps it in memory if the disk is full: see [`RecordStore::write_pending`]. For what
+    /// is observed of a slot, which a later agent would observe again.
+    pub fn update(&mut self, row: SlotRecord) -> Result<(), RecordError> {
         match self.put(row.clone()) {
             Err(error) if error.is_full_disk() => {
-                self.say_that_it_is_behind(&error);
+                self.warn_of_full_disk(&error);
                 self.unwritten.slots.insert(row.id);
-                self.kept.insert(row.id, row);
+                self.records.insert(row.id, row);
                 Ok(())
             }
             done => done,
         }
     }
 
-    /// Whether something is newer in memory than on the disk.
+    /// Returns whether something is newer in memory than on disk.
     #[must_use]
-    pub fn is_behind(&self) -> bool {
-        self.unwritten.obeys || !self.unwritten.slots.is_empty()
+    pub fn has_unwritten(&self) -> bool {
+        self.unwritten.binding || !self.unwritten.slots.is_empty()
     }
 
-    /// Writes what could not be written before, as far as there is room by now.
-    pub fn catch_up(&mut self) -> Result<(), RecordError> {
-        if !self.is_behind() {
+    /// Writes what could not be written before, as far as the disk has space by now.
+    pub fn write_pending(&mut self) -> Result<(), RecordError> {
+        if !self.has_unwritten() {
             return Ok(());
         }
         match self.write_all() {
@@ -200,20 +200,20 @@ impl Record {
 
     fn write_all(&mut self) -> Result<(), RecordError> {
         while let Some(id) = self.unwritten.slots.first().copied() {
-            if let Some(row) = self.kept.get(&id) {
+            if let Some(row) = self.records.get(&id) {
                 write(&self.path_of(id), &stored::to_json(row))?;
             }
             self.unwritten.slots.remove(&id);
         }
-        if let Some(obeys) = self.obeys.as_ref().filter(|_| self.unwritten.obeys) {
-            write(&self.directory.join(OBEYS), obeys)?;
-            self.unwritten.obeys = false;
+        if let Some(binding) = self.binding.as_ref().filter(|_| self.unwritten.binding) {
+            write(&self.directory.join(BINDING), binding)?;
+            self.unwritten.binding = false;
         }
         Ok(())
     }
 
-    fn say_that_it_is_behind(&self, error: &RecordError) {
-        if !self.is_behind() {
+    fn warn_of_full_disk(&self, error: &RecordError) {
+        if !self.has_unwritten() {
             tracing::error!(
                 %error,
                 "the record cannot be written: nothing is started until there is room. What runs goes on and is reported"
@@ -221,7 +221,7 @@ impl Record {
         }
     }
 
-    /// Takes a slot off the record.
+    /// Removes a slot's record.
     pub fn forget(&mut self, slot: SlotId) -> Result<(), RecordError> {
         let path = self.path_of(slot);
         match fs::remove_file(&path) {
@@ -229,30 +229,30 @@ impl Record {
             _ => {}
         }
         self.unwritten.slots.remove(&slot);
-        self.kept.remove(&slot);
+        self.records.remove(&slot);
         Ok(())
     }
 
-    /// Notes which server is obeyed. Which cluster that is must be on the disk before anything is done for it; a later
-    /// start of the same server may be written later, if the disk is full.
-    pub fn obey(&mut self, obeys: Obeys) -> Result<(), RecordError> {
-        if self.obeys.as_ref() == Some(&obeys) {
+    /// Writes the cluster binding. The cluster must be on disk before the agent acts for it; a later start of the same
+    /// server may be written later, if the disk is full.
+    pub fn bind(&mut self, binding: ClusterBinding) -> Result<(), RecordError> {
+        if self.binding.as_ref() == Some(&binding) {
             return Ok(());
         }
-        match write(&self.directory.join(OBEYS), &obeys) {
-            Err(error) if error.is_full_disk() && self.is_obeyed(obeys.cluster) => {
-                self.say_that_it_is_behind(&error);
-                self.unwritten.obeys = true;
+        match write(&self.directory.join(BINDING), &binding) {
+            Err(error) if error.is_full_disk() && self.is_bound_to(binding.cluster) => {
+                self.warn_of_full_disk(&error);
+                self.unwritten.binding = true;
             }
             Err(error) => return Err(error),
-            Ok(()) => self.unwritten.obeys = false,
+            Ok(()) => self.unwritten.binding = false,
         }
-        self.obeys = Some(obeys);
+        self.binding = Some(binding);
         Ok(())
     }
 
-    fn is_obeyed(&self, cluster: ClusterId) -> bool {
-        self.obeys.as_ref().is_some_and(|known| known.cluster == cluster)
+    fn is_bound_to(&self, cluster: ClusterId) -> bool {
+        self.binding.as_ref().is_some_and(|known| known.cluster == cluster)
     }
 
     fn path_of(&self, slot: SlotId) -> PathBuf {
@@ -274,7 +274,7 @@ pub(crate) fn make_data_directory(path: &Path) -> Result<(), RecordError> {
     berth_files::make_directory(path).map_err(file(path))
 }
 
-/// Writes beside the old file, and puts it in its place once it is on the disk. No other user may read it.
+/// Replaces a file as a whole, once the new one is on disk. No other user may read it.
 pub(crate) fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), RecordError> {
     let beside = path.with_extension("tmp");
     let put = || -> io::Result<()> {
@@ -285,7 +285,7 @@ pub(crate) fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), RecordEr
         path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
     };
     put().map_err(|error| {
-        // What was begun would only take room.
+        // An unfinished file would only take space.
         let _ = fs::remove_file(&beside);
         file(path)(error)
     })

@@ -1,7 +1,7 @@
-//! A slot on record as it is on the disk: what a file says, whichever version of the agent wrote it.
+//! A slot's record as it is on disk, in all formats that this agent reads.
 //!
-//! An agent that is upgraded finds the files of the one before it, whose slots run on. So the first format is still
-//! read. A file of a later version is refused: what it means is not known here.
+//! An upgraded agent finds the files of its predecessor, whose slots run on. So the first format is still read. A file
+//! of a later version is refused, because its meaning is unknown.
 
 use std::path::Path;
 
@@ -9,26 +9,26 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::RecordError;
-use crate::reconcile::Kept;
+use crate::reconcile::SlotRecord;
 
 /// The format that is written. The first one had no number.
 const FORMAT: u64 = 2;
 
-/// The words that the first version wrote where it did not know the model or the runtime.
+/// The name that the first version wrote where it did not know the model or the runtime.
 const INVENTED: &str = "unknown";
 
 #[derive(Serialize)]
 pub(super) struct Stored<'a> {
     format: u64,
     #[serde(flatten)]
-    row: &'a Kept,
+    row: &'a SlotRecord,
 }
 
-pub(super) fn to_json(row: &Kept) -> Stored<'_> {
+pub(super) fn to_json(row: &SlotRecord) -> Stored<'_> {
     Stored { format: FORMAT, row }
 }
 
-pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Kept, RecordError> {
+pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<SlotRecord, RecordError> {
     let damaged = |source| RecordError::Damaged { path: path.to_owned(), source };
     let value: Value = serde_json::from_slice(bytes).map_err(damaged)?;
     let value = match value.get("format").map(Value::as_u64) {
@@ -41,12 +41,13 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Kept, RecordError> {
     serde_json::from_value(value).map_err(damaged)
 }
 
-/// The same in today's words. What is missing stays missing, and is found when it is read.
+/// Converts the first format to the current one. Missing fields stay missing, and are reported when the record is
+/// parsed.
 fn from_first_format(value: &Value) -> Value {
     let slot = &value["slot"];
-    let mut life = value["life"].clone();
-    if let Some(gone) = life.get_mut("gone").and_then(Value::as_object_mut) {
-        // It called a slot gone when it had seen both.
+    let mut state = value["life"].clone();
+    if let Some(gone) = state.get_mut("gone").and_then(Value::as_object_mut) {
+        // The first version called a slot gone when it had seen both.
         gone.remove("told_why");
         gone.insert("evidence".to_owned(), json!({ "tree_gone": true, "driver_clear": true }));
     }
@@ -54,7 +55,7 @@ fn from_first_format(value: &Value) -> Value {
         json!({
             "model": slot["model"],
             "runtime": slot["runtime"],
-            // It was a job if its runtime says so, which is asked when it is taken over.
+            // Whether it was a job is looked up in its runtime when it is adopted.
             "kind": "lease",
             "args": slot["args"],
             "cpu_millicores": slot["cpu_millicores"],
@@ -68,7 +69,7 @@ fn from_first_format(value: &Value) -> Value {
         "gpus": slot["gpus"],
         "spec": spec,
         "kind": null,
-        "life": life,
+        "life": state,
         "process": value["process"],
         "port": value["port"],
         "pids": value["pids"],
@@ -80,21 +81,21 @@ mod tests {
     use berth_domain::{Evidence, FailureReason, SlotEnd, WorkloadKind};
 
     use super::*;
-    use crate::reconcile::Life;
+    use crate::reconcile::LocalState;
 
-    fn parsed(value: &Value) -> Result<Kept, RecordError> {
+    fn parsed(value: &Value) -> Result<SlotRecord, RecordError> {
         parse(Path::new("x.json"), value.to_string().as_bytes())
     }
 
-    /// As the first version wrote it.
-    fn first(life: &Value) -> Value {
+    /// A record as the first version wrote it.
+    fn first(state: &Value) -> Value {
         json!({
             "slot": {
                 "id": "018f3b1c-7c2e-7d41-0000-000000000007", "generation": 3, "action": "run", "model": "chat",
                 "runtime": "vllm", "args": ["--a"], "gpus": [{"uuid": "GPU-a", "memory_bytes": 5}],
                 "cpu_millicores": 100, "ram_bytes": 7, "concurrency": 2,
             },
-            "life": life,
+            "life": state,
             "process": {"pid": 9, "start_ticks": 1, "pid_namespace": 2, "boot": "b", "agent_was_init": false},
             "port": 20001,
             "pids": [9, 10],
@@ -102,31 +103,31 @@ mod tests {
     }
 
     #[test]
-    fn what_the_first_version_kept_is_taken_over_by_this_one() {
-        let kept = parsed(&first(&json!({"started": {"at": 5, "ready": true}}))).unwrap();
-        assert_eq!((kept.generation.get(), kept.gpus.len(), kept.port), (3, 1, Some(20001)));
-        assert_eq!((kept.process.unwrap().pid, kept.pids.len(), kept.kind), (9, 2, None));
-        let spec = kept.spec.unwrap();
+    fn a_record_of_the_first_version_is_read() {
+        let record = parsed(&first(&json!({"started": {"at": 5, "ready": true}}))).unwrap();
+        assert_eq!((record.generation.get(), record.gpus.len(), record.port), (3, 1, Some(20001)));
+        assert_eq!((record.process.unwrap().pid, record.pids.len(), record.kind), (9, 2, None));
+        let spec = record.spec.unwrap();
         assert_eq!((spec.model.as_str(), spec.runtime.as_str(), spec.kind), ("chat", "vllm", WorkloadKind::Lease));
         let crashed = SlotEnd::Failed(FailureReason::Crashed);
-        for (life, expected) in [
-            (json!("planned"), Life::Planned),
+        for (state, expected) in [
+            (json!("planned"), LocalState::Planned),
             (
                 json!({"gone": {"why": {"exited": 0}, "told_why": false}}),
-                Life::Gone { why: SlotEnd::Exited(0), evidence: Evidence::COMPLETE },
+                LocalState::Gone { why: SlotEnd::Exited(0), evidence: Evidence::COMPLETE },
             ),
             (
                 json!({"tree_gone": {"since": 5, "why": {"failed": "crashed"}}}),
-                Life::TreeGone { since: berth_domain::Timestamp::from_millis(5), why: crashed },
+                LocalState::TreeGone { since: berth_domain::Timestamp::from_millis(5), why: crashed },
             ),
-            (json!("given_up"), Life::GivenUp),
+            (json!("given_up"), LocalState::GivenUp),
         ] {
-            assert_eq!(parsed(&first(&life)).unwrap().life, expected, "{life}");
+            assert_eq!(parsed(&first(&state)).unwrap().state, expected, "{state}");
         }
     }
 
     #[test]
-    fn names_that_the_first_version_invented_are_no_names() {
+    fn placeholder_names_of_the_first_version_are_dropped() {
         let mut value = first(&json!({"started": {"at": 5, "ready": true}}));
         value["slot"]["model"] = json!("unknown");
         value["slot"]["runtime"] = json!("unknown");
@@ -134,11 +135,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_what_is_newer_or_damaged_is_refused() {
-        let kept = parsed(&first(&json!("refused"))).unwrap();
-        let value = serde_json::to_value(to_json(&kept)).unwrap();
+    fn a_record_reads_back_and_a_newer_or_damaged_one_is_refused() {
+        let record = parsed(&first(&json!("refused"))).unwrap();
+        let value = serde_json::to_value(to_json(&record)).unwrap();
         assert_eq!(value["format"], 2);
-        assert_eq!(parsed(&value).unwrap(), kept);
+        assert_eq!(parsed(&value).unwrap(), record);
         let mut newer = value;
         newer["format"] = json!(3);
         assert!(matches!(parsed(&newer), Err(RecordError::Newer { format: 3, .. })));

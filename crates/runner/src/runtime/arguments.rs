@@ -1,31 +1,31 @@
-//! The arguments of a slot: what they say, and what they may not.
+//! The arguments of a slot: the values of their options, and options that they may not state.
 //!
-//! They come from whoever wrote the model or submitted the job. A port, a share of the GPU or a number of GPUs is
-//! decided here, and an argument that says otherwise would take what belongs to others.
+//! Arguments come from the author of the model or of the job. The agent decides the port, the share of the GPU and the
+//! number of GPUs; an argument that states another value would take what belongs to other slots.
 
 use berth_domain::Arg;
 
 /// One option that arguments may not state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reserved {
-    /// Its name, with its dashes.
+    /// The name of the option, with its dashes.
     pub(super) option: String,
-    /// The value that is given anyway: to say the same again is no harm.
+    /// The value that the agent passes: stating the same value is allowed.
     pub(super) value: Option<String>,
 }
 
 /// The arguments of one slot.
-pub(super) struct Said<'a> {
+pub(super) struct SlotArguments<'a> {
     args: &'a [Arg],
     used: Vec<bool>,
 }
 
-impl<'a> Said<'a> {
+impl<'a> SlotArguments<'a> {
     pub(super) fn new(args: &'a [Arg]) -> Self {
         Self { args, used: vec![false; args.len()] }
     }
 
-    /// The value of the last of these options, as `--name value` or `--name=value`.
+    /// Returns the value of the last of these options, as `--name value` or `--name=value`.
     pub(super) fn value(&mut self, options: &[String]) -> Option<&'a str> {
         let mut found = None;
         for (at, arg) in self.args.iter().enumerate() {
@@ -45,12 +45,13 @@ impl<'a> Said<'a> {
         found
     }
 
-    /// The first argument that no variable has asked for.
+    /// Returns the first argument that no variable has used.
     pub(super) fn unused(&self) -> Option<&'a Arg> {
         self.args.iter().zip(&self.used).find_map(|(arg, used)| (!used).then_some(arg))
     }
 
-    /// The first argument that states something reserved. Those in `whole` are short for nothing else.
+    /// Returns the first argument that states a reserved option. Options in `whole` are not abbreviations of a reserved
+    /// one.
     pub(super) fn conflict(&self, reserved: &[Reserved], whole: &[String]) -> Option<&'a Arg> {
         self.args.iter().enumerate().find_map(|(at, arg)| {
             let (name, inline) = split(arg.as_str());
@@ -72,8 +73,8 @@ fn split(arg: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Whether an argument would be read as this option. Many programs take a beginning of a long name for the whole,
-/// underscores for dashes, and a number right behind a short one.
+/// Returns whether an argument would be read as this option. Many programs accept a prefix of a long name, underscores
+/// for dashes, and a number right behind a short one.
 fn means(name: &str, option: &str) -> bool {
     let name = name.replace('_', "-");
     let option = option.replace('_', "-");
@@ -97,7 +98,7 @@ mod tests {
     fn conflict(texts: &[&str], option: &str, value: Option<&str>) -> Option<String> {
         let args = args(texts);
         let reserved = [Reserved { option: option.into(), value: value.map(str::to_owned) }];
-        Said::new(&args).conflict(&reserved, &["--model".into()]).map(ToString::to_string)
+        SlotArguments::new(&args).conflict(&reserved, &["--model".into()]).map(ToString::to_string)
     }
 
     #[test]
@@ -120,16 +121,16 @@ mod tests {
     }
 
     #[test]
-    fn to_say_the_same_again_is_no_harm() {
+    fn stating_the_agents_own_value_is_allowed() {
         assert_eq!(conflict(&["--port", "80"], "--port", Some("80")), None);
         assert_eq!(conflict(&["--port=80"], "--port", Some("80")), None);
         assert_eq!(conflict(&["--port", "81"], "--port", Some("80")).as_deref(), Some("--port"));
     }
 
     #[test]
-    fn values_are_found_and_what_is_left_over_is_known() {
+    fn values_are_found_and_unused_arguments_are_returned() {
         let args = args(&["-c", "10", "--ctx-size=20", "--other"]);
-        let mut said = Said::new(&args);
+        let mut said = SlotArguments::new(&args);
         assert_eq!(said.value(&["--ctx-size".into(), "-c".into()]), Some("20"));
         assert_eq!(said.value(&["--missing".into()]), None);
         assert_eq!(said.unused().map(Arg::as_str), Some("--other"));

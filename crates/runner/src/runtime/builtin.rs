@@ -1,12 +1,12 @@
-//! Runtimes that need no configuration. Whatever an operator says of one replaces that part of it. Which arguments each of
-//! them takes is in the tables of `berth-engines`.
+//! Runtimes that need no configuration. What an operator configures replaces that part of a built-in runtime. The
+//! arguments that each of them takes are in the tables of `berth-engines`.
 
 use berth_domain::{RuntimeKind, Span};
 
 use super::config::RuntimeConfig;
 use super::questions::{Live, Ready};
 
-/// The built-in runtime of this name.
+/// Returns the built-in runtime of this name.
 pub(super) fn builtin(name: &str) -> Option<RuntimeConfig> {
     match name {
         "vllm" => Some(vllm()),
@@ -16,10 +16,10 @@ pub(super) fn builtin(name: &str) -> Option<RuntimeConfig> {
     }
 }
 
-/// Their names.
+/// The names of the built-in runtimes.
 pub(super) const NAMES: [&str; 3] = ["llama-server", "ollama", "vllm"];
 
-/// Passed to every program, if the agent has them.
+/// Variables that are passed to all programs, if the agent has them.
 pub(super) const ENV_PASS: [&str; 11] =
     ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE"];
 
@@ -27,7 +27,8 @@ fn texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|&text| text.to_owned()).collect()
 }
 
-/// A server is ready when it is healthy and names the model: each of the three is healthy without one, too.
+/// Returns a server that is ready when it is healthy and names the model: each of the three is healthy without one,
+/// too.
 fn server(command: &[&str], health: &str, model_path: &str) -> RuntimeConfig {
     RuntimeConfig {
         command: Some(texts(command)),
@@ -39,7 +40,7 @@ fn server(command: &[&str], health: &str, model_path: &str) -> RuntimeConfig {
     }
 }
 
-/// It takes the share of each GPU that it is told, weights and cache together.
+/// Returns the runtime of vLLM, which takes the share of each GPU that it is given, weights and cache together.
 fn vllm() -> RuntimeConfig {
     let command = [
         "vllm",
@@ -62,10 +63,10 @@ fn vllm() -> RuntimeConfig {
     }
 }
 
-/// It is told all through its environment, so arguments of a model are looked up one by one. Its context is that of one
-/// sequence, where llama.cpp's `--ctx-size` is that of all: hence other words. A model stays loaded until the slot ends:
-/// when memory is free is decided by Berth, not by a timer of its own. Flash attention is on unless the model says
-/// otherwise, because a quantised cache is ignored without it.
+/// Returns the runtime of Ollama, which is configured through its environment, so arguments of a model are looked up
+/// one by one. Its context is that of one sequence, where llama.cpp's `--ctx-size` is that of all: hence other option
+/// names. A model stays loaded until the slot ends: Berth decides when memory is freed, not a timer of Ollama. Flash
+/// attention is on unless the model says otherwise, because a quantised cache is ignored without it.
 fn ollama() -> RuntimeConfig {
     let env = [
         ("OLLAMA_HOST", "{bind}:{port}"),
@@ -77,7 +78,7 @@ fn ollama() -> RuntimeConfig {
         ("OLLAMA_FLASH_ATTENTION", "{arg:--flash-attention=1}"),
     ];
     let base = server(&["ollama", "serve"], "/api/version", "/v1/models/{model}");
-    // It loads a model when it is first asked for it, so that it is ready within seconds or lacks the model.
+    // Ollama loads a model at the first request, so that it is ready within seconds or lacks the model.
     let ready = base.ready.clone().map(|ready| Ready { deadline: Span::from_secs(60), ..ready });
     RuntimeConfig {
         ready,
@@ -87,8 +88,8 @@ fn ollama() -> RuntimeConfig {
     }
 }
 
-/// Where the weights are stands in the model's arguments (`--model` or `-hf`). Last one wins: what an estimate puts
-/// there replaces the defaults before it.
+/// Returns the runtime of llama-server. The model's arguments name its weights (`--model` or `-hf`). The last value of
+/// an option counts: arguments of an estimate replace the defaults before them.
 fn llama_server() -> RuntimeConfig {
     let command = [
         "llama-server",

@@ -1,4 +1,4 @@
-//! `[runtime.NAME]`: what the agent may run, and what an operator may choose of it.
+//! `[runtime.NAME]`: what the agent may run, and what an operator may configure of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -15,158 +15,158 @@ use super::secrets::{self, SecretSource};
 use super::template::{Element, Template, TemplateError};
 use super::user::{self, Account, SlotUser, UserError, UserId};
 
-/// The table `[runtime.NAME]`. For a built-in name every part is optional; any other needs a `command`.
+/// The table `[runtime.NAME]`. For a built-in name all fields are optional; any other needs a `command`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RuntimeConfig {
-    /// `false`: it cannot be started here.
+    /// `false` if it cannot be started here.
     pub enabled: Option<bool>,
     /// The program and its arguments, with variables.
     pub command: Option<Vec<String>>,
-    /// Variables that are set, with variables in them.
+    /// Environment variables with their values, which may contain template variables.
     pub env: BTreeMap<String, String>,
-    /// Variables that are passed on from the agent's own environment, beside the usual ones.
+    /// Variables that are passed on from the agent's own environment, in addition to the usual ones.
     pub env_pass: Vec<String>,
-    /// Variables whose values are secrets, and where each value comes from.
+    /// Variables whose values are secrets, with the source of each.
     pub secrets: BTreeMap<String, SecretSource>,
-    /// The directory it starts in; the agent's own if absent.
+    /// The directory that it starts in; the agent's own if absent.
     pub dir: Option<PathBuf>,
-    /// The user that its slots run as, by name or number; the agent's own if absent. Another one takes an agent that
-    /// runs as root.
+    /// The user that its slots run as, by name or number; the agent's own if absent. Another user requires an agent
+    /// that runs as root.
     pub user: Option<Account>,
-    /// Their group; the user's own if absent.
+    /// The group of its slots; the user's own if absent.
     pub group: Option<Account>,
-    /// How to tell that it serves. Absent: it does as soon as it runs.
+    /// The readiness probe. Without one, a slot is ready as soon as it runs.
     pub ready: Option<Ready>,
-    /// How to tell that it still does. Absent: it does as long as it runs.
+    /// The liveness probe. Without one, a slot is healthy as long as it runs.
     pub live: Option<Live>,
-    /// Where others find it.
+    /// The endpoint that clients use.
     pub endpoint: Option<String>,
     /// What it starts: servers (the default), jobs that end by themselves, or both, as each slot asks.
     pub kind: Option<RuntimeKind>,
-    /// Between asking it to end and ending it. Absent: as long as `agent.stop_grace` says.
+    /// The time between SIGTERM and SIGKILL; `agent.stop_grace` if absent.
     pub stop_grace: Option<Span>,
-    /// The same for a slot that is not ready yet; the shorter of the two counts. Absent: as long as
-    /// `agent.loading_grace` says.
+    /// The same for a slot that is not ready yet; the shorter of the two counts. `agent.loading_grace` if absent.
     pub loading_grace: Option<Span>,
-    /// Options that a model's or a job's arguments may not state, beside those whose value the agent decides.
+    /// Options that a model's or a job's arguments may not state, in addition to those whose value the agent decides.
     pub reserved: Vec<String>,
-    /// Options of the program that stand for themselves, though a reserved one begins like them.
+    /// Options of the program that are not abbreviations, though a reserved option begins like them.
     pub whole: Vec<String>,
-    /// What is different for engines from a version on: the highest that is not above the engine's own counts.
+    /// Differences for engines from a version on: the highest version that is not above the engine's own counts.
     pub versions: BTreeMap<String, VersionConfig>,
-    /// Whether the program is asked for its version and options before the runtime is offered. Absent: if the program has
-    /// the name of an engine that is known.
+    /// Whether the program is asked for its version and options before the runtime is offered. If absent, it is if the
+    /// program has the name of a known engine.
     pub probe: Option<bool>,
-    /// Arguments that may be passed although they need the agent's leave. For a known engine: options that its table does
-    /// not call harmless, or does not have. For a command without a table: what jobs may pass, `*` being everything.
+    /// Arguments that may be passed although they must be allowed by the agent. For a known engine: options that its
+    /// table does not call harmless, or does not have. For a command without a table: what jobs may pass, `*` being
+    /// everything.
     pub allow: Vec<String>,
 }
 
-/// The table `[runtime.NAME.versions."VERSION"]`: parts of the template that are different from a version on.
+/// The table `[runtime.NAME.versions."VERSION"]`: fields of the template that are different from a version on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VersionConfig {
     /// The program and its arguments.
     pub command: Option<Vec<String>>,
-    /// Variables that are set, beside those of the runtime.
+    /// Environment variables, in addition to those of the runtime.
     pub env: BTreeMap<String, String>,
-    /// How to tell that it serves.
+    /// The readiness probe.
     pub ready: Option<Ready>,
 }
 
 /// Why a configured runtime cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// Nothing to run.
+    /// The runtime has no command.
     #[error("runtime.{0}: `command` is missing or empty")]
     NoCommand(RuntimeName),
-    /// The name of the program is not for others to choose.
+    /// The program's name contains a variable.
     #[error("runtime.{0}: the program itself must not contain variables")]
     VariableProgram(RuntimeName),
-    /// A shell would read words of the network as a script.
+    /// A shell would interpret text from the network as a script.
     #[error("runtime.{0}: a shell's script must not contain {{model}}, {{args}} or {{arg:...}}: pass them behind it")]
     ShellScript(RuntimeName),
-    /// A text that is none.
+    /// A template is not valid.
     #[error("runtime.{runtime}: {error}")]
     Template {
-        /// Of which runtime.
+        /// The runtime.
         runtime: RuntimeName,
-        /// What is wrong with it.
+        /// The error of the template.
         error: TemplateError,
     },
-    /// Set by Berth alone.
+    /// The variable is set by Berth.
     #[error("runtime.{runtime}: {name} is set by Berth")]
     ReservedVariable {
-        /// Of which runtime.
+        /// The runtime.
         runtime: RuntimeName,
-        /// Which variable.
+        /// The variable.
         name: String,
     },
-    /// No name of a variable.
+    /// The name of a variable is not valid.
     #[error("runtime.{runtime}: {name:?} cannot be the name of an environment variable")]
     VariableName {
-        /// Of which runtime.
+        /// The runtime.
         runtime: RuntimeName,
         /// The name.
         name: String,
     },
-    /// A variable of the agent that no slot may see.
+    /// A variable of the agent that slots may not see.
     #[error("runtime.{runtime}: {name} is the agent's own and is not passed on: set it in `env` if slots need it")]
     AgentVariable {
-        /// Of which runtime.
+        /// The runtime.
         runtime: RuntimeName,
-        /// Which variable.
+        /// The variable.
         name: String,
     },
-    /// A secret that has no place to come from.
+    /// A secret has no valid source.
     #[error("runtime.{runtime}.secrets.{name}: {why}")]
     Secret {
-        /// Of which runtime.
+        /// The runtime.
         runtime: RuntimeName,
-        /// Which variable.
+        /// The variable.
         name: String,
-        /// Why.
+        /// What is wrong with the source.
         why: &'static str,
     },
-    /// A secret where every user of the machine can read it.
+    /// A secret is written where all users of the machine can read it.
     #[error("runtime.{runtime}.command: {secret}")]
     InlineSecret {
-        /// Of which runtime.
+        /// The runtime.
         runtime: RuntimeName,
-        /// Where it is.
+        /// The secret's place in the configuration.
         secret: InlineSecret,
     },
-    /// A user or a group that slots cannot run as.
+    /// Slots cannot run as this user or group.
     #[error("runtime.{runtime}.{field}: {why}")]
     User {
-        /// Of which runtime.
+        /// The runtime.
         runtime: RuntimeName,
         /// `user` or `group`.
         field: &'static str,
-        /// Why.
+        /// What is wrong with it.
         why: String,
     },
-    /// A list of allowed arguments that cannot be meant.
+    /// A list of allowed arguments is not valid.
     #[error("runtime.{runtime}.allow: {error}")]
     Allow {
-        /// Of which runtime.
+        /// The runtime.
         runtime: RuntimeName,
-        /// What is wrong with it.
+        /// What is wrong with the list.
         error: AllowError,
     },
-    /// A version that cannot be compared.
+    /// A version cannot be compared.
     #[error("runtime.{runtime}.versions: {version:?} is not a version: write numbers, such as \"0.30\"")]
     Version {
-        /// Of which runtime.
+        /// The runtime.
         runtime: RuntimeName,
-        /// What was written.
+        /// The version as written.
         version: String,
     },
-    /// A path that is none.
+    /// A path is not valid.
     #[error("runtime.{runtime}: {path:?} is not a path of a URL: it must begin with / and have no blanks")]
     Path {
-        /// Of which runtime.
+        /// The runtime.
         runtime: RuntimeName,
         /// The path.
         path: String,
@@ -196,7 +196,7 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// A runtime as configured, over the built-in one of its name.
+    /// Checks a configured runtime, completed with the built-in one of its name.
     pub fn new(name: &RuntimeName, config: &RuntimeConfig) -> Result<Self, ConfigError> {
         let config = match builtin::builtin(name.as_str()) {
             Some(base) => overlay(base, config),
@@ -242,19 +242,20 @@ impl Runtime {
         })
     }
 
-    /// Its name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &RuntimeName {
         &self.name
     }
 
-    /// What it starts.
+    /// Returns what it starts.
     #[must_use]
     pub fn kind(&self) -> RuntimeKind {
         self.kind
     }
 
-    /// What a slot is that this runtime started. The operator's word counts; only a runtime for both leaves it to the slot.
+    /// Returns the kind of a slot that this runtime starts. The operator's configuration counts; only a runtime for
+    /// both leaves it to the slot.
     #[must_use]
     pub fn kind_of_slot(&self, asked: WorkloadKind) -> WorkloadKind {
         match self.kind {
@@ -264,48 +265,48 @@ impl Runtime {
         }
     }
 
-    /// The arguments that its configuration allows.
+    /// Returns the arguments that its configuration allows.
     #[must_use]
     pub fn allow(&self) -> &Allow {
         &self.allow
     }
 
-    /// Its secret variables, and where the value of each comes from.
+    /// Returns its secret variables, with the source of each.
     #[must_use]
     pub fn secrets(&self) -> &BTreeMap<String, SecretSource> {
         &self.secrets
     }
 
-    /// The variables that are passed on from the agent's own environment.
+    /// Returns the variables that are passed on from the agent's own environment.
     pub fn passed_variables(&self) -> impl Iterator<Item = &str> {
         self.env_pass.iter().map(String::as_str)
     }
 
-    /// The user that its slots run as, where that is not the agent's own.
+    /// Returns the user that its slots run as, where that is not the agent's own.
     #[must_use]
     pub fn user(&self) -> Option<&SlotUser> {
         self.user.as_ref()
     }
 
-    /// The number of the user that its slots run as.
+    /// Returns the id of the user that its slots run as.
     #[must_use]
     pub fn user_id(&self) -> UserId {
         self.user.as_ref().map_or_else(UserId::own, |user| user.uid)
     }
 
-    /// The engine that its name stands for.
+    /// Returns the engine of the runtime's name.
     #[must_use]
     pub(crate) fn engine(&self) -> Option<Engine> {
         self.engine
     }
 
-    /// Whether its program is asked for its version and options before it is offered.
+    /// Returns whether its program is asked for its version and options before it is offered.
     #[must_use]
     pub(crate) fn is_asked_for_options(&self) -> bool {
         self.is_probed
     }
 
-    /// What its template needs of the program: options, and the variables that Ollama is told through.
+    /// Returns the options that its template uses, and the variables by which Ollama is configured.
     #[must_use]
     pub(crate) fn needed_options(&self) -> Vec<String> {
         let literal = |element: &Element| element.template().and_then(Template::literal).map(str::to_owned);
@@ -315,31 +316,31 @@ impl Runtime {
         options.map(name).chain(self.env.keys().filter(is_read).cloned()).collect()
     }
 
-    /// The part of the agent's own environment that its slots get.
+    /// Returns the part of the agent's own environment that its slots get.
     #[must_use]
     pub(crate) fn passed_environment(&self, own: &BTreeMap<OsString, OsString>) -> BTreeMap<OsString, OsString> {
         environment::passed(self, own)
     }
 
-    /// Between asking its slots to end and ending them, where the operator says.
+    /// Returns the time between SIGTERM and SIGKILL, where configured.
     #[must_use]
     pub fn stop_grace(&self) -> Option<Span> {
         self.grace
     }
 
-    /// The same for slots that are not ready yet, where the operator says.
+    /// Returns the same for slots that are not ready yet, where configured.
     #[must_use]
     pub fn loading_grace(&self) -> Option<Span> {
         self.loading_grace
     }
 
-    /// The program that it runs.
+    /// Returns the program that it runs.
     #[must_use]
     pub fn program(&self) -> &str {
         self.command.first().and_then(Element::template).and_then(Template::literal).unwrap_or_default()
     }
 
-    /// Where its program is: at its path, or in a directory of `path` (the agent's own `PATH`).
+    /// Finds its program: at its path, or in a directory of `path` (the agent's own `PATH`).
     #[must_use]
     pub fn find_program(&self, path: &OsStr) -> Option<PathBuf> {
         let program = self.program();
@@ -351,7 +352,7 @@ impl Runtime {
     }
 }
 
-/// What a runtime says replaces the built-in part; lists and maps are added to.
+/// Overlays a configuration: fields replace the built-in ones; lists and maps are extended.
 pub(super) fn overlay(base: RuntimeConfig, over: &RuntimeConfig) -> RuntimeConfig {
     let over = over.clone();
     let (mut env, mut secrets) = (base.env, base.secrets);
@@ -380,8 +381,8 @@ pub(super) fn overlay(base: RuntimeConfig, over: &RuntimeConfig) -> RuntimeConfi
     }
 }
 
-/// A program is run with `--help` by itself only if it is named like the engine: a script of an operator's own may start
-/// a server whatever it is told.
+/// Returns whether the program may be run with `--help`: without a setting, only if it is named like the engine, since
+/// a script may start a server whatever its arguments are.
 fn is_probed(engine: Engine, command: &[Element], asked: Option<bool>) -> bool {
     let program = command.first().and_then(Element::template).and_then(Template::literal).unwrap_or_default();
     asked.unwrap_or_else(|| program.rsplit('/').next() == Some(engine.name()))

@@ -1,4 +1,4 @@
-//! The environment of a slot: what the operator lists, and what Berth sets.
+//! The environment of a slot: the variables that the operator lists, and those that Berth sets.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -10,28 +10,28 @@ use berth_domain::{RunnerId, RuntimeName, WorkloadKind};
 use super::config::{ConfigError, Runtime};
 use super::render::StartRequest;
 
-/// In the environment of every process of a slot: which slot it is. It is how a process is found that left its parent,
-/// its group and its session.
-pub const SLOT_ID: &str = "BERTH_SLOT_ID";
-/// Beside it: which start of the slot.
-pub const SLOT_GENERATION: &str = "BERTH_SLOT_GENERATION";
-/// Beside it: whose it is, since two agents may share a machine.
-pub const SLOT_RUNNER: &str = "BERTH_RUNNER_ID";
-/// Beside it: whether the slot is a `job` or serves `lease`s. An agent that lost its record has to know what the end of
-/// the process means.
-pub const SLOT_KIND: &str = "BERTH_SLOT_KIND";
+/// Holds the slot's id in the environment of its processes. The agent finds processes by it that left their parent,
+/// group and session.
+pub(crate) const SLOT_ID: &str = "BERTH_SLOT_ID";
+/// Holds the slot's generation.
+pub(crate) const SLOT_GENERATION: &str = "BERTH_SLOT_GENERATION";
+/// Holds the runner's id, since two agents may share a machine.
+pub(crate) const SLOT_RUNNER: &str = "BERTH_RUNNER_ID";
+/// Holds the slot's kind: `job` or `lease`. An agent that lost its record needs it to know what the end of the process
+/// means.
+pub(crate) const SLOT_KIND: &str = "BERTH_SLOT_KIND";
 
-/// Beside it: a random text that only this start of the slot was given. It tells the slot's processes from others that
+/// Holds a random text that only this start of the slot was given. It tells the slot's processes from others that
 /// copied its mark.
-pub const SLOT_SECRET: &str = "BERTH_SLOT_SECRET";
+pub(crate) const SLOT_SECRET: &str = "BERTH_SLOT_SECRET";
 
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 const ORDER: &str = "CUDA_DEVICE_ORDER";
 
-/// Set by Berth for every slot, and by nobody else.
+/// Variables that Berth sets for each slot, and that no configuration may set.
 const OURS: [&str; 7] = [SLOT_ID, SLOT_GENERATION, SLOT_RUNNER, SLOT_KIND, SLOT_SECRET, VISIBLE, ORDER];
 
-/// How variables begin that are the agent's own, such as `BERTH_TOKEN`: none of them is passed on.
+/// The prefix of the agent's own variables, such as `BERTH_TOKEN`: none of them is passed on.
 const OF_THE_AGENT: &str = "BERTH_";
 
 pub(super) fn check_name(runtime: &RuntimeName, name: &str) -> Result<(), ConfigError> {
@@ -44,7 +44,7 @@ pub(super) fn check_name(runtime: &RuntimeName, name: &str) -> Result<(), Config
     Ok(())
 }
 
-/// A variable that is passed on must not be the agent's own.
+/// Checks that a variable which is passed on is not one of the agent's own.
 pub(super) fn check_passed(runtime: &RuntimeName, name: &str) -> Result<(), ConfigError> {
     check_name(runtime, name)?;
     if name.starts_with(OF_THE_AGENT) {
@@ -53,7 +53,7 @@ pub(super) fn check_passed(runtime: &RuntimeName, name: &str) -> Result<(), Conf
     Ok(())
 }
 
-/// What is passed on of the agent's own environment. Of another user the home directory and the name are that user's.
+/// Returns the variables that are passed on. For another user, the home directory and the name are that user's.
 pub(super) fn passed(runtime: &Runtime, own: &BTreeMap<OsString, OsString>) -> BTreeMap<OsString, OsString> {
     let listed = runtime.env_pass.iter().map(OsStr::new);
     let found = listed.filter_map(|name| own.get_key_value(name));
@@ -70,7 +70,8 @@ pub(super) fn passed(runtime: &Runtime, own: &BTreeMap<OsString, OsString>) -> B
     passed
 }
 
-/// What Berth sets. Without a device the list is empty, and an engine sees no GPU at all.
+/// Returns the variables that Berth sets. Without a device the list of devices is empty, and an engine sees no GPU at
+/// all.
 pub(super) fn ours(
     request: &StartRequest<'_>,
     kind: WorkloadKind,
@@ -89,7 +90,7 @@ pub(super) fn ours(
     always.into_iter().chain(secret)
 }
 
-/// The word for a kind in the environment of a slot.
+/// Returns the text for a kind in the environment of a slot.
 fn word(kind: WorkloadKind) -> &'static str {
     match kind {
         WorkloadKind::Lease => "lease",
@@ -97,7 +98,7 @@ fn word(kind: WorkloadKind) -> &'static str {
     }
 }
 
-/// The kind that a word in the environment of a slot stands for.
+/// Returns the kind that a text in the environment of a slot stands for.
 pub(crate) fn kind_named(text: &str) -> Option<WorkloadKind> {
     [WorkloadKind::Lease, WorkloadKind::Job].into_iter().find(|kind| word(*kind) == text)
 }

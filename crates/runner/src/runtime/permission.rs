@@ -1,12 +1,12 @@
-//! Whether the arguments of a slot may reach the program.
+//! Checking that the arguments of a slot may be passed to its program.
 //!
-//! The server checks them too, when a model is applied and when a job is submitted. The agent checks again, because what
-//! runs on its machine is its operator's to decide, whatever a server says.
+//! The server checks them too, when a model is applied and when a job is submitted. The agent checks again, because its
+//! operator decides what runs on the machine, whatever a server says.
 
 use std::ffi::OsString;
 
 use berth_domain::{Arg, RunSpec, RuntimeName};
-use berth_engines::{ArgumentSource, Engine, Forbidden, Said, Unfit};
+use berth_engines::{ArgumentSource, Engine, Forbidden, ParsedOption, Unfit};
 
 use super::arguments::Reserved;
 use super::config::Runtime;
@@ -15,15 +15,15 @@ use super::render::StartRequest;
 /// Why the arguments of a slot are not passed on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotPermitted {
-    /// An argument that needs leave.
+    /// An argument must be allowed, and is not.
     #[error("{}", text(.runtime, .forbidden))]
     Argument {
-        /// Of which runtime.
+        /// The runtime.
         runtime: RuntimeName,
-        /// Which argument, and why not.
+        /// The argument, and the rule that forbids it.
         forbidden: Box<Forbidden>,
     },
-    /// Arguments with which the program could not serve the model.
+    /// The program could not serve the model with these arguments.
     #[error("{0}")]
     Unfit(#[from] Unfit),
 }
@@ -49,25 +49,25 @@ pub(super) fn check(runtime: &Runtime, spec: &RunSpec) -> Result<(), NotPermitte
     Ok(())
 }
 
-/// Checks that the program can serve a model with this command on so many GPUs. The operator's part of the command counts
-/// too: it may be the one that names the model.
+/// Checks that the program can serve a model with this command on `gpu_count` GPUs. The operator's part of the command
+/// counts too: it may be the one that names the model.
 pub(super) fn check_command(engine: Engine, argv: &[OsString], gpu_count: usize) -> Result<(), NotPermitted> {
     let gpu_count = u16::try_from(gpu_count).unwrap_or(u16::MAX);
     let words: Vec<&str> = argv.iter().skip(1).filter_map(|word| word.to_str()).collect();
     Ok(berth_engines::check_model(engine, &words, gpu_count)?)
 }
 
-/// Checks the words that the agent itself reads.
+/// Checks the arguments that the agent itself reads.
 pub(super) fn check_words(engine: Engine, request: StartRequest<'_>) -> Result<(), NotPermitted> {
     let gpu_count = u16::try_from(request.gpus.len()).unwrap_or(u16::MAX);
     Ok(berth_engines::check_model(engine, &words(&request.spec.args), gpu_count)?)
 }
 
-/// The first argument that states what the agent decides, under any name that the engine has for it.
+/// Returns the first argument that states what the agent decides, under any name that the engine has for it.
 pub(super) fn conflict<'a>(engine: Engine, args: &'a [Arg], reserved: &[Reserved]) -> Option<&'a Arg> {
     let words = words(args);
     let said = engine.read(&words).ok()?;
-    let is_decided = |said: &&Said<'_>| {
+    let is_decided = |said: &&ParsedOption<'_>| {
         let is_it = |reserved: &&Reserved| match said.known {
             Some(known) => known.has_name(&reserved.option),
             None => said.name == reserved.option,

@@ -1,4 +1,4 @@
-//! What a program is asked over HTTP to tell whether it serves: as configured, and as rendered for one slot.
+//! Health probes over HTTP: as configured, and as rendered for one slot.
 
 use berth_domain::{RuntimeName, Span};
 use berth_engines::Engine;
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 use super::config::ConfigError;
 use super::template::Template;
 
-/// How to tell that a program serves: `GET path` answers 2xx, and, where `model_path` is given, `GET model_path` answers
-/// 2xx with JSON that names the model. Both may contain variables; their values are percent-encoded.
+/// The readiness probe: `GET path` answers 2xx, and, where `model_path` is given, `GET model_path` answers 2xx with
+/// JSON that names the model. Both may contain variables; their values are percent-encoded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ready {
-    /// The path that is asked first.
+    /// The path that is probed first.
     pub path: String,
     /// The path whose answer must name the model. A program may be healthy without the model that the slot is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_path: Option<String>,
-    /// How often it is asked, at most: it is asked more often at first.
+    /// The longest interval between probes: they are more frequent at first.
     #[serde(default = "Ready::every")]
     pub every: Span,
-    /// How long it may take to say yes.
+    /// How long the program may take to become ready.
     #[serde(default = "Ready::deadline")]
     pub deadline: Span,
 }
@@ -38,22 +38,22 @@ impl Ready {
         Self { path: path.to_owned(), model_path: None, every: Self::every(), deadline: Self::deadline() }
     }
 
-    /// The same, for a program whose answer at `model_path` must name the model.
+    /// Returns the same probe for a program whose answer at `model_path` must name the model.
     pub(super) fn naming_the_model_at(self, model_path: &str) -> Self {
         Self { model_path: Some(model_path.to_owned()), ..self }
     }
 }
 
-/// How to tell that a program still serves: `GET path` answers 2xx, but for some failures in a row.
+/// The liveness probe: `GET path` answers 2xx, except for some failures in a row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Live {
     /// The path, which may contain variables.
     pub path: String,
-    /// How often it is asked. More often than once a second is once a second.
+    /// The interval between probes, at least a second.
     #[serde(default = "Live::every")]
     pub every: Span,
-    /// So many failures in a row mean that it serves no more.
+    /// How many failures in a row mean that the program no longer serves.
     #[serde(default = "Live::failures")]
     pub failures: u32,
 }
@@ -72,7 +72,7 @@ impl Live {
     }
 }
 
-/// A question for the health of one slot, with every variable filled in.
+/// A health probe of one slot, with all variables filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The path that must answer 2xx.
@@ -81,7 +81,7 @@ pub struct Question {
     pub model: Option<ModelQuestion>,
 }
 
-/// The second half of a question: whether the program has the model.
+/// The second part of a probe: whether the program has the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelQuestion {
     /// The path that must answer 2xx with JSON that contains one of the names.
@@ -91,7 +91,8 @@ pub struct ModelQuestion {
 }
 
 impl ModelQuestion {
-    /// Asks `engine` for `model`, whose name is already part of `path` if the path has a variable for it.
+    /// Returns the probe of `engine` for `model`, whose name is already part of `path` if the path has a variable for
+    /// it.
     pub(super) fn new(engine: Option<Engine>, path: String, model: &str) -> Self {
         let mut names = vec![model.to_owned()];
         if engine != Some(Engine::Ollama) {
@@ -99,13 +100,13 @@ impl ModelQuestion {
         }
         // Ollama lists a model that was named without a tag under its tag `latest`.
         names.push(format!("{model}:latest"));
-        // Ollama's router takes no encoded slash for a part of a name, so that such a model is looked up in the list.
+        // Ollama's router does not accept an encoded slash in a name, so such a model is looked up in the list.
         let path = if model.contains('/') { "/v1/models".to_owned() } else { path };
         Self { path, names }
     }
 }
 
-/// The questions of a runtime, with their paths parsed once.
+/// The probes of a runtime, with their paths parsed once.
 #[derive(Clone, Debug)]
 pub(super) struct Questions {
     pub(super) ready: Option<(Ready, Template, Option<Template>)>,

@@ -1,4 +1,4 @@
-//! From a runtime and a slot to what is started.
+//! Rendering: from a runtime and a slot to the command that is started.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use berth_domain::{
 
 use berth_engines::Engine;
 
-use super::arguments::{Reserved, Said};
+use super::arguments::{Reserved, SlotArguments};
 use super::config::Runtime;
 use super::environment;
 use super::permission::{self, NotPermitted};
@@ -25,41 +25,41 @@ use crate::process::SlotSecret;
 /// A slot that should run.
 #[derive(Clone, Copy, Debug)]
 pub struct StartRequest<'a> {
-    /// Which slot.
+    /// The slot's id.
     pub slot: SlotId,
-    /// Which start of it.
+    /// The slot's generation.
     pub generation: Generation,
-    /// Its devices in rank order.
+    /// The devices in rank order.
     pub gpus: &'a [DesiredGpu],
-    /// How it is run.
+    /// How the slot is run.
     pub spec: &'a RunSpec,
-    /// The secret of this start of it. None for a slot that was started without one.
+    /// The secret of this start; `None` for a slot that was started without one.
     pub secret: Option<&'a SlotSecret>,
 }
 
-/// What the agent knows beside the slot.
+/// What the agent knows in addition to the slot.
 #[derive(Clone, Debug)]
-pub struct Surroundings<'a> {
-    /// The agent's own name.
+pub struct LaunchContext<'a> {
+    /// The agent's runner id.
     pub runner: &'a RunnerId,
-    /// Where others find the machine: a name or an address.
+    /// The name or address at which clients reach the machine.
     pub address: &'a str,
     /// The address that slots listen on.
     pub bind: IpAddr,
     /// The slot's port.
     pub port: u16,
-    /// All memory of each device, as CUDA sees it.
+    /// The total memory of each device, as CUDA sees it.
     pub totals: &'a BTreeMap<DeviceUuid, Bytes>,
-    /// The agent's own environment. Only what is listed is passed on.
+    /// The agent's own environment. Only listed variables are passed on.
     pub environment: &'a BTreeMap<OsString, OsString>,
 }
 
-/// What is started.
+/// The command of a slot and its environment.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Launch {
-    /// The slot.
+    /// The slot's id.
     pub slot: SlotId,
-    /// Which start of it.
+    /// The slot's generation.
     pub generation: Generation,
     /// Whether it serves leases or is a job, which ends by itself.
     pub kind: WorkloadKind,
@@ -67,23 +67,23 @@ pub struct Launch {
     pub argv: Vec<OsString>,
     /// The whole environment.
     pub env: BTreeMap<OsString, OsString>,
-    /// The directory it starts in.
+    /// The directory that it starts in.
     pub dir: Option<PathBuf>,
-    /// The user it runs as, where that is not the agent's own.
+    /// The user that it runs as, where that is not the agent's own.
     pub user: Option<SlotUser>,
-    /// Where others find it.
+    /// The endpoint that clients use.
     pub endpoint: Option<Endpoint>,
-    /// Where the agent itself asks for its health.
+    /// The address at which the agent probes its health.
     pub probe: SocketAddr,
-    /// How to tell that it serves, and the question with its variables filled in.
+    /// The readiness probe, with its variables filled in.
     pub ready: Option<(Ready, Question)>,
-    /// How to tell that it still does, with the path's variables filled in.
+    /// The liveness probe, with its variables filled in.
     pub live: Option<Live>,
-    /// Between asking it to end and ending it, where the runtime says.
+    /// The time between SIGTERM and SIGKILL, where the runtime states one.
     pub grace: Option<Span>,
 }
 
-/// The values of the environment may be secrets, so only the names are shown.
+/// Shows the names of variables only, since their values may be secrets.
 impl fmt::Debug for Launch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.env.keys().collect();
@@ -98,60 +98,60 @@ impl fmt::Debug for Launch {
     }
 }
 
-/// Why a slot cannot be started as it is wanted.
+/// Why a slot cannot be started as desired.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
-    /// It would be read as an option.
+    /// A value would be read as an option.
     #[error("{{{variable}}} is {value:?}, which the program would take for an option")]
     Option {
-        /// Which variable.
+        /// The variable that has the value.
         variable: String,
-        /// Its value.
+        /// The value.
         value: String,
     },
-    /// Decided by the agent.
+    /// An argument states what the agent decides.
     #[error("the argument {0} is the agent's to set: remove it from the `args` of the model or the job")]
     Reserved(Arg),
-    /// The runtime has no use for it, and to ignore it would start something else than was asked for.
+    /// The runtime does not use an argument, and ignoring it would start something else than was asked for.
     #[error("the runtime has no use for the argument {0}: remove it from the `args` of the model or the job")]
     Unused(Arg),
-    /// It needs the operator's leave, or nobody may pass it.
+    /// An argument is not allowed.
     #[error(transparent)]
     Forbidden(#[from] NotPermitted),
-    /// What a job may do is less than what a server may, so a job is never started as one.
+    /// The runtime starts servers only. A job may pass less than a server, so it is never started as one.
     #[error("the runtime {0} starts servers, not jobs: give it kind \"job\" or \"both\" in the agent's configuration")]
     NotForJobs(RuntimeName),
-    /// A control character that no program can be given.
+    /// A value has a control character that no program can be given.
     #[error("a NUL cannot be given to a program")]
     Nul,
-    /// A share of nothing.
+    /// The runtime takes a share of a GPU, and the slot has none.
     #[error("the runtime takes a share of a GPU, and the slot has none")]
     NoDevice,
-    /// A device that the machine does not have.
+    /// The machine does not have the device.
     #[error("{0} is not a device of this machine")]
     UnknownDevice(DeviceUuid),
-    /// A share that cannot be.
+    /// The share of a device is not valid.
     #[error("{uuid}: {error}")]
     Share {
-        /// On which device.
+        /// The device.
         uuid: DeviceUuid,
-        /// Why not.
+        /// What is wrong with the share.
         error: UtilizationError,
     },
-    /// Where others would find it is no endpoint.
+    /// The rendered endpoint is not valid.
     #[error(transparent)]
     Endpoint(#[from] NameError),
 }
 
-/// What to start for a slot, if it may be started. Nothing is looked up and nothing is changed.
-pub fn render(runtime: &Runtime, request: StartRequest<'_>, around: &Surroundings<'_>) -> Result<Launch, RenderError> {
+/// Renders the command of a slot, if it may be started. It is pure: it reads and changes nothing else.
+pub fn render(runtime: &Runtime, request: StartRequest<'_>, around: &LaunchContext<'_>) -> Result<Launch, RenderError> {
     if request.spec.kind == WorkloadKind::Job && !runtime.kind.takes(WorkloadKind::Job) {
         return Err(RenderError::NotForJobs(runtime.name.clone()));
     }
     permission::check(runtime, request.spec)?;
     let launch = render_started(runtime, request, around)?;
     match runtime.engine {
-        // Ollama is told through its environment, and its command has none of the words that are checked.
+        // Ollama is configured through its environment, and its command has none of the arguments that are checked.
         Some(Engine::Ollama) => permission::check_words(Engine::Ollama, request)?,
         Some(engine) => permission::check_command(engine, &launch.argv, request.gpus.len())?,
         None => {}
@@ -159,15 +159,16 @@ pub fn render(runtime: &Runtime, request: StartRequest<'_>, around: &Surrounding
     Ok(launch)
 }
 
-/// What was started for a slot. It is not asked whether it may be: it runs, and is followed until it ends.
+/// Renders the command of a slot that runs already. Whether it may be started is not checked: it is followed until it
+/// ends.
 pub(crate) fn render_started(
     runtime: &Runtime,
     request: StartRequest<'_>,
-    around: &Surroundings<'_>,
+    around: &LaunchContext<'_>,
 ) -> Result<Launch, RenderError> {
     check_shares(request.gpus, around)?;
     let kind = runtime.kind_of_slot(request.spec.kind);
-    let mut values = Values { request, around, said: Said::new(&request.spec.args) };
+    let mut values = Values { request, around, said: SlotArguments::new(&request.spec.args) };
     let argv = command(runtime, &mut values)?;
     let mut env = environment::passed(runtime, around.environment);
     for (name, template) in &runtime.env {
@@ -181,7 +182,7 @@ pub(crate) fn render_started(
         (Some(template), WorkloadKind::Lease) => values.text(template)?.map(Endpoint::new).transpose()?,
         _ => None,
     };
-    // A runtime for both describes how its servers answer; its jobs answer nobody.
+    // A runtime for both describes how its servers answer; its jobs do not serve.
     let is_asked_for_health = runtime.kind != RuntimeKind::Both || kind == WorkloadKind::Lease;
     let (ready, live) = if is_asked_for_health { questions(runtime, &mut values)? } else { (None, None) };
     if !runtime.command.contains(&Element::Args)
@@ -207,7 +208,7 @@ pub(crate) fn render_started(
 
 type Questions = (Option<(Ready, Question)>, Option<Live>);
 
-/// Fills in the paths that the slot is asked at. A path that needs an argument which the slot does not have is not asked.
+/// Fills in the paths of the probes. A probe whose path needs an argument that the slot does not have is left out.
 fn questions(runtime: &Runtime, values: &mut Values<'_>) -> Result<Questions, RenderError> {
     let mut ready = None;
     if let Some((asked, path, model_path)) = &runtime.questions.ready
@@ -227,8 +228,8 @@ fn questions(runtime: &Runtime, values: &mut Values<'_>) -> Result<Questions, Re
     Ok((ready, live))
 }
 
-/// Every claim must fit its device, whether or not the runtime is told a share.
-fn check_shares(gpus: &[DesiredGpu], around: &Surroundings<'_>) -> Result<(), RenderError> {
+/// Checks that each claim fits its device, whether or not the runtime takes a share.
+fn check_shares(gpus: &[DesiredGpu], around: &LaunchContext<'_>) -> Result<(), RenderError> {
     for gpu in gpus {
         let total = *around.totals.get(&gpu.uuid).ok_or_else(|| RenderError::UnknownDevice(gpu.uuid.clone()))?;
         if gpu.memory_bytes > total {
@@ -272,15 +273,15 @@ fn command(runtime: &Runtime, values: &mut Values<'_>) -> Result<Vec<OsString>, 
     }
 }
 
-/// What the variables stand for.
+/// The values of the variables.
 struct Values<'a> {
     request: StartRequest<'a>,
-    around: &'a Surroundings<'a>,
-    said: Said<'a>,
+    around: &'a LaunchContext<'a>,
+    said: SlotArguments<'a>,
 }
 
 impl Values<'_> {
-    /// The text, or nothing if it needs an argument that the slot does not have.
+    /// Renders a text, or returns `None` if it needs an argument that the slot does not have.
     fn text(&mut self, template: &Template) -> Result<Option<String>, RenderError> {
         let mut text = String::new();
         let mut pieces = template.pieces().iter().peekable();
@@ -298,7 +299,7 @@ impl Values<'_> {
         if text.contains('\0') { Err(RenderError::Nul) } else { Ok(Some(text)) }
     }
 
-    /// The text as a path of a URL: what a variable stands for stays within its segment.
+    /// Renders a text as a path of a URL: the value of a variable stays within its segment.
     fn path(&mut self, template: &Template) -> Result<Option<String>, RenderError> {
         let mut path = String::new();
         for piece in template.pieces() {
@@ -313,7 +314,7 @@ impl Values<'_> {
         Ok(Some(path))
     }
 
-    /// The text as an element of a command: what begins with a variable must not become an option.
+    /// Renders a text as an element of a command: a value at its beginning must not become an option.
     fn element(&mut self, template: &Template) -> Result<Option<String>, RenderError> {
         match self.text(template)? {
             Some(value) if template.begins_with_a_variable() && value.starts_with('-') => {
@@ -347,7 +348,7 @@ impl Values<'_> {
         }))
     }
 
-    /// The engine takes the same share of each GPU, so the smallest one.
+    /// Returns the share of the smallest GPU, since the engine takes the same share of each.
     fn utilization(&self) -> Result<Utilization, RenderError> {
         let mut least: Option<Utilization> = None;
         for gpu in self.request.gpus {
@@ -360,7 +361,7 @@ impl Values<'_> {
     }
 }
 
-/// "Every address" is where one listens, not where one asks.
+/// Replaces the unspecified address, at which a program listens, by one that can be connected to.
 fn reachable(bind: IpAddr) -> IpAddr {
     match bind {
         IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

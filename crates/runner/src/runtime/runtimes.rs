@@ -10,19 +10,19 @@ use super::config::{ConfigError, Runtime, RuntimeConfig, VersionConfig, overlay}
 use super::user::UserId;
 use crate::engine::{EngineVersion, Needs};
 
-/// Everything that the agent may run.
+/// All runtimes of the agent.
 #[derive(Clone, Debug)]
 pub struct Runtimes {
     all: BTreeMap<RuntimeName, Templates>,
 }
 
-/// One runtime, and how it is different from some versions of its engine on.
+/// One runtime, and its differences for later versions of its engine.
 #[derive(Clone, Debug)]
 struct Templates {
     plain: Runtime,
-    /// In the order of the versions.
+    /// The differences, in the order of the versions.
     since: Vec<(EngineVersion, Runtime)>,
-    /// The one of `since` that counts, once the engine's version is known.
+    /// The index in `since` that applies, once the engine's version is known.
     chosen: Option<usize>,
 }
 
@@ -50,7 +50,7 @@ impl Templates {
 }
 
 impl Runtimes {
-    /// The built-in runtimes and those of the configuration, which come first where they have the same name.
+    /// Returns the built-in runtimes and those of the configuration, which take precedence.
     pub fn from_config(config: &BTreeMap<RuntimeName, RuntimeConfig>) -> Result<Self, ConfigError> {
         let built_in = builtin::NAMES.iter().filter_map(|name| RuntimeName::new(name).ok());
         let names: BTreeSet<RuntimeName> = built_in.chain(config.keys().cloned()).collect();
@@ -65,13 +65,13 @@ impl Runtimes {
         Ok(Self { all })
     }
 
-    /// The runtime of this name.
+    /// Returns the runtime of this name.
     #[must_use]
     pub fn get(&self, name: &RuntimeName) -> Option<&Runtime> {
         self.all.get(name).map(|templates| templates.at(templates.chosen))
     }
 
-    /// What the templates of a runtime need of its engine, in the order of versions.
+    /// Returns what the templates of a runtime need of its engine, in the order of versions.
     pub(crate) fn needs(&self, name: &RuntimeName) -> Vec<Needs> {
         let Some(Templates { plain, since, .. }) = self.all.get(name) else { return Vec::new() };
         let needs = |since: Option<&EngineVersion>, runtime: &Runtime| Needs {
@@ -82,32 +82,33 @@ impl Runtimes {
         std::iter::once(needs(None, plain)).chain(versions).collect()
     }
 
-    /// Lets a runtime use the template for this version of its engine from now on.
+    /// Selects the template of a runtime for this version of its engine.
     pub(crate) fn choose(&mut self, name: &RuntimeName, version: Option<&EngineVersion>) {
         if let Some(templates) = self.all.get_mut(name) {
             templates.chosen = version.and_then(|version| templates.position_for(version));
         }
     }
 
-    /// All of them, by name.
+    /// Returns all runtimes, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Runtime> {
         self.all.values().map(|templates| templates.at(templates.chosen))
     }
 
-    /// Every user that a slot of this agent may run as, the agent's own included.
+    /// Returns all users that a slot of this agent may run as, including the agent's own.
     #[must_use]
     pub fn users(&self) -> BTreeSet<UserId> {
         self.iter().map(Runtime::user_id).chain([UserId::own()]).collect()
     }
 
-    /// Those whose program is on the machine, and what each starts, for the report. `path` is the agent's own `PATH`.
+    /// Returns the runtimes whose program is on the machine, with what each starts, for the report. `path` is the
+    /// agent's own `PATH`.
     #[must_use]
     pub fn installed(&self, path: &OsStr) -> BTreeMap<RuntimeName, RuntimeKind> {
         let installed = self.iter().filter(|runtime| runtime.find_program(path).is_some());
         installed.map(|runtime| (runtime.name.clone(), runtime.kind)).collect()
     }
 
-    /// What the configuration allows for each of these runtimes, for the report.
+    /// Returns the arguments that the configuration allows for each of these runtimes, for the report.
     #[must_use]
     pub fn allowed(&self, offered: &BTreeMap<RuntimeName, RuntimeKind>) -> BTreeMap<RuntimeName, BTreeSet<Arg>> {
         let listed = self.iter().filter(|runtime| offered.contains_key(&runtime.name) && !runtime.allow.is_empty());
@@ -115,7 +116,7 @@ impl Runtimes {
         listed.map(|runtime| (runtime.name.clone(), entries(runtime))).collect()
     }
 
-    /// The agent's own environment, as [`super::Surroundings`] takes it.
+    /// Returns the agent's own environment, as [`super::LaunchContext`] takes it.
     #[must_use]
     pub fn own_environment() -> BTreeMap<OsString, OsString> {
         std::env::vars_os().collect()

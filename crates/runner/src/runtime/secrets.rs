@@ -1,6 +1,6 @@
-//! Secrets of a runtime: variables of its slots whose values stand in a file, or in the agent's own environment.
+//! Secrets of a runtime: variables of its slots whose values are in a file, or in the agent's own environment.
 //!
-//! A value is read at each start of a slot, so that a changed one counts from the next start on. It goes into the
+//! A value is read at each start of a slot, so that a changed one counts from the next start on. It is put into the
 //! environment of the slot and nowhere else: not into an argument, the agent's record, a report or a log.
 
 use std::collections::BTreeMap;
@@ -16,44 +16,44 @@ use serde::{Deserialize, Serialize};
 use super::config::{ConfigError, RuntimeConfig};
 use super::environment;
 
-/// The largest value: more than this is not a secret but a wrong file.
+/// The largest value: a larger file is not a secret but a mistake.
 const MOST_BYTES: u64 = 64 << 10;
 
-/// Where the value of a secret comes from.
+/// The source of a secret's value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum SecretSource {
-    /// The file that holds it, and nothing else but a line end.
+    /// A file that holds the value and nothing else but a line end.
     File(PathBuf),
     /// A variable of the agent's own environment.
     Env(String),
 }
 
-/// Why a secret cannot be had. It names the place, and says nothing of what is there.
+/// Why a secret cannot be read. The message names the source, and nothing of its content.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// The file cannot be read.
     #[error("the secret {name} cannot be read from {}: {error}", path.display())]
     File {
-        /// Which variable.
+        /// The variable of the slot.
         name: String,
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         error: io::Error,
     },
     /// The agent does not have the variable.
     #[error("the secret {name} is the variable {variable} of the agent's environment, which is not set")]
     Unset {
-        /// Which variable of the slot.
+        /// The variable of the slot.
         name: String,
-        /// Which variable of the agent.
+        /// The variable of the agent.
         variable: String,
     },
-    /// There is no value at its place.
+    /// The source is empty.
     #[error("the secret {name} is empty, larger than 64 KiB, or has a NUL in it: check its file or variable")]
     NoValue {
-        /// Which variable.
+        /// The variable of the slot.
         name: String,
     },
 }

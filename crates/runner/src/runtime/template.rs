@@ -1,25 +1,25 @@
-//! Texts with variables: parsed once, when the configuration is read, so that a wrong one is found there.
+//! Texts with variables: parsed once, when the configuration is read, so that a mistake is reported there.
 
 use std::fmt;
 
-/// Why a text is no template.
+/// Why a text is not a template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// A name that stands for nothing.
+    /// The variable does not exist.
     #[error("{{{0}}} is not a variable")]
     UnknownVariable(String),
-    /// A brace without its other half.
+    /// A brace is not closed or not opened.
     #[error("{0:?} has a brace without its other half: write {{{{ for a brace")]
     Brace(String),
-    /// `{args}` is a list, and stands alone.
+    /// `{args}` is a list, and must be a whole element.
     #[error("{{args}} stands for several elements, so it must be an element of its own: {0:?}")]
     ArgsInside(String),
-    /// A control character that no program can be given.
+    /// The text has a control character that no program can be given.
     #[error("a NUL cannot be part of {0:?}")]
     Nul(String),
 }
 
-/// What a variable stands for.
+/// The variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Variable {
     Model,
@@ -73,17 +73,17 @@ impl Variable {
         })
     }
 
-    /// Decided by the agent for this very slot: no argument of a model may say otherwise.
+    /// Returns whether the agent decides the value for this slot: arguments of a model may not state another.
     pub(super) fn is_decided_here(&self) -> bool {
         match self {
             Self::Bind | Self::Address | Self::Port | Self::GpuCount | Self::Utilization => true,
-            // What a slot may use: more of it would be somebody else's.
+            // These limit what a slot may use: more of it would belong to other slots.
             Self::MemoryBytes | Self::MemoryMib | Self::CpuMillicores | Self::RamBytes => true,
             Self::Model | Self::Slot | Self::Generation | Self::Concurrency | Self::Arg { .. } => false,
         }
     }
 
-    /// Words of whoever wrote the model or the job.
+    /// Returns whether the value comes from the author of the model or the job.
     pub(super) fn is_from_the_network(&self) -> bool {
         matches!(self, Self::Model | Self::Arg { .. })
     }
@@ -172,7 +172,7 @@ impl Template {
         })
     }
 
-    /// The text, if there are no variables in it.
+    /// Returns the text, if it has no variables.
     pub(super) fn literal(&self) -> Option<&str> {
         match self.pieces.as_slice() {
             [] => Some(""),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_template_is_refused_by_kind() {
+    fn invalid_templates_are_refused_by_kind() {
         assert_eq!(Template::parse("{modle}"), Err(TemplateError::UnknownVariable("modle".into())));
         assert_eq!(Template::parse("{arg:ctx}"), Err(TemplateError::UnknownVariable("arg:ctx".into())));
         for text in ["{model", "model}", "{", "}"] {

@@ -61,7 +61,7 @@ fn launch(runtimes: &Runtimes, slot: &Wanted) -> Result<Launch, RenderError> {
     let sizes = [80, 80, 24];
     let device = |(index, gib): (usize, u64)| (DeviceUuid::new(format!("GPU-{index}")).unwrap(), Bytes::gib(gib));
     let own = [("PATH", "/bin"), ("HOME", "/root"), ("LD_PRELOAD", "/evil.so"), ("SECRET", "s"), ("HF_TOKEN", "hf")];
-    let around = Surroundings {
+    let around = LaunchContext {
         runner: &RunnerId::new("r1").unwrap(),
         address: "gpu7.example",
         bind: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -81,7 +81,7 @@ fn env<'a>(launch: &'a Launch, name: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn p20_vllm_is_told_the_smallest_share_rounded_down_and_the_number_of_gpus() {
+fn p20_vllm_gets_the_smallest_share_rounded_down_and_the_number_of_gpus() {
     let runtimes = config("").unwrap();
     let launch = launch(&runtimes, &slot("vllm", "Qwen/Qwen3-8B", &["--max-model-len", "8192"], &[50, 40])).unwrap();
     assert_eq!(
@@ -109,7 +109,7 @@ fn p20_vllm_is_told_the_smallest_share_rounded_down_and_the_number_of_gpus() {
 }
 
 #[test]
-fn p20_a_claim_above_the_device_is_refused_whether_or_not_a_share_is_told() {
+fn p20_a_claim_above_the_device_is_refused_with_and_without_a_share() {
     let runtimes = config("").unwrap();
     for runtime in ["vllm", "llama-server"] {
         let args: &[&str] = if runtime == "vllm" { &[] } else { &["-m", "m.gguf"] };
@@ -246,7 +246,7 @@ fn b3_a_model_name_cannot_become_an_option() {
 }
 
 #[test]
-fn ollama_is_told_through_its_environment_and_what_it_cannot_be_told_is_refused() {
+fn ollama_is_configured_by_its_environment_and_other_arguments_are_refused() {
     let runtimes = config("").unwrap();
     let launched = launch(&runtimes, &slot("ollama", "qwen3:8b", &["--num-ctx", "8192"], &[8])).unwrap();
     assert_eq!(argv(&launched), ["ollama", "serve"]);
@@ -308,7 +308,7 @@ fn an_operator_may_change_a_part_of_a_built_in_and_add_others() {
 fn an_address_of_the_sixth_version_gets_its_brackets_before_a_port() {
     let runtimes =
         config("x = { command = [\"x\", \"{bind}\", \"{bind}:{port}\"], endpoint = \"http://{address}:{port}\" }");
-    let around = Surroundings {
+    let around = LaunchContext {
         runner: &RunnerId::new("r1").unwrap(),
         address: "2001:db8::7",
         bind: IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -324,7 +324,7 @@ fn an_address_of_the_sixth_version_gets_its_brackets_before_a_port() {
 }
 
 #[test]
-fn what_cannot_be_a_runtime_is_found_when_the_configuration_is_read() {
+fn an_invalid_runtime_is_refused_when_the_configuration_is_read() {
     for (toml, part) in [
         ("x = { command = [] }", "`command` is missing or empty"),
         ("x = {}", "`command` is missing or empty"),
@@ -347,7 +347,7 @@ fn what_cannot_be_a_runtime_is_found_when_the_configuration_is_read() {
 }
 
 #[test]
-fn only_what_is_on_the_machine_is_offered_with_what_it_starts() {
+fn runtimes_whose_program_is_missing_are_not_offered() {
     let runtimes = config(
         "a = { command = [\"sh\"] }\nb = { command = [\"/nowhere/x\"] }\nc = { command = [\"/bin/sh\"], kind = \"job\" }\n\
          d = { command = [\"sh\"], kind = \"both\" }",

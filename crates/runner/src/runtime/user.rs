@@ -12,34 +12,34 @@ use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 use rustix::process::{getegid, geteuid};
 use serde::{Deserialize, Serialize};
 
-/// The number that stands for "no change" in the system's calls: it is nobody's.
+/// The id that means "no change" in system calls; no user has it.
 const NO_ID: u32 = u32::MAX;
 
-/// The number of a user.
+/// The id of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct UserId(u32);
 
 impl UserId {
-    /// The user of this number.
+    /// Returns the user with this id.
     #[must_use]
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
 
-    /// The user that this process runs as.
+    /// Returns the user that this process runs as.
     #[must_use]
     pub fn own() -> Self {
         Self(geteuid().as_raw())
     }
 
-    /// Whether it may do everything.
+    /// Returns whether the user is root.
     #[must_use]
     pub const fn is_root(self) -> bool {
         self.0 == 0
     }
 
-    /// Its number.
+    /// Returns the id as a number.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
@@ -56,9 +56,9 @@ impl fmt::Display for UserId {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "the name or the number of a user or group")]
 pub enum Account {
-    /// Its number.
+    /// The id as a number.
     Number(u32),
-    /// Its name; a number in quotes is a number too, unless something is named like that.
+    /// The name; a number in quotes is an id too, unless a user has that name.
     Name(String),
 }
 
@@ -71,32 +71,32 @@ impl fmt::Display for Account {
     }
 }
 
-/// A user that slots run as, with everything that a process needs to become it.
+/// A user that slots run as, with everything that a process needs to change to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotUser {
-    /// Its number.
+    /// The user's id.
     pub uid: UserId,
-    /// Its group: the one that the operator named, else its own.
+    /// The group: the one that the operator named, else the user's own.
     pub gid: u32,
-    /// All of its groups.
+    /// All groups of the user.
     pub groups: Vec<u32>,
-    /// Its name, where the machine knows one.
+    /// The user's name, where the machine has one.
     pub name: Option<String>,
-    /// Its home directory; `/` where the machine knows none.
+    /// The home directory; `/` where the machine has none.
     pub home: PathBuf,
 }
 
 /// Why a `user` or a `group` cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UserError {
-    /// Which of the two.
+    /// The field: `user` or `group`.
     pub(super) field: &'static str,
-    /// Why, in words.
+    /// The reason as text.
     pub(super) why: String,
 }
 
-/// The user that slots run as, where an operator named one. Nothing if they run as the agent's own user: none was named,
-/// or that one.
+/// Looks up the user that slots run as. Returns `None` if they run as the agent's own user: none was named, or that
+/// one.
 pub(super) fn look_up(user: Option<&Account>, group: Option<&Account>) -> Result<Option<SlotUser>, UserError> {
     let wrong = |field, why: String| UserError { field, why };
     let Some(user) = user else {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_said_by_field() {
+    fn an_invalid_account_is_refused_with_its_field() {
         let field = |user: Option<Account>, group: Option<Account>| {
             let error = look_up(user.as_ref(), group.as_ref()).unwrap_err();
             (error.field, error.why)

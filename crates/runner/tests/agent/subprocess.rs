@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 
 use berth_client::Client;
-use berth_runner::agent::{Agent, AgentConfig, Parts};
+use berth_runner::agent::{Agent, AgentConfig, AgentParts};
 use berth_runner::process::{SpawnOptions, trampoline};
 use tokio::sync::watch;
 
@@ -48,6 +48,6 @@ fn agent_door() {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (_stop, stopped) = watch::channel(false);
-    let ended = runtime.block_on(Agent::run(Parts { settings, runtimes, client, spawning }, stopped));
+    let ended = runtime.block_on(Agent::run(AgentParts { settings, runtimes, client, spawning }, stopped));
     panic!("the agent ended: {ended:?}");
 }

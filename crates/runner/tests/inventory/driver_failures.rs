@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use berth_domain::{Bytes, GpuHealth, Span};
-use berth_runner::inventory::{Detail, DriverSeen, GpusSeen, InventorySettings, NvmlGpus};
+use berth_runner::inventory::{Detail, DriverStatus, GpusSeen, InventorySettings, NvmlGpus};
 
 use crate::{Rig, at, gpu, two, until};
 
@@ -20,7 +20,7 @@ fn healths(seen: &GpusSeen) -> [GpuHealth; 2] {
 
 fn why_absent(seen: &GpusSeen) -> &str {
     match &seen.driver {
-        DriverSeen::Absent(why) => why,
+        DriverStatus::Absent(why) => why,
         other => panic!("the driver is {other:?}"),
     }
 }
@@ -99,7 +99,7 @@ fn n13_a_list_that_hangs_stops_no_gpu() {
     assert_eq!(gpu(&seen, "GPU-a").memory.used, Bytes::gib(4));
     assert!(why_absent(&seen).contains("listing GPUs"), "{}", why_absent(&seen));
     rig.driver.rewrite(&two("", "", "")).unwrap();
-    until("the list is back", || matches!(rig.full().driver, DriverSeen::Present { .. }));
+    until("the list is back", || matches!(rig.full().driver, DriverStatus::Present { .. }));
 }
 
 #[test]

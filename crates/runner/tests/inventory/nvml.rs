@@ -3,7 +3,7 @@
 use berth_domain::{Bytes, GpuHealth};
 use berth_nvml_mock::EXAMPLE;
 use berth_runner::inventory::{
-    Closeness, ComputeMode, Detail, DriverSeen, EccSeen, MemorySeen, ProcessSeen, ProcessesSeen,
+    Closeness, ComputeMode, Detail, DriverStatus, EccSeen, MemorySeen, ProcessSeen, ProcessesSeen,
 };
 
 use crate::{Rig, Sleeper, at, gpu, two, until, uuid};
@@ -16,7 +16,7 @@ const THIRD: &str = "GPU-33333333-3333-3333-3333-333333333333";
 fn a_gpu_is_seen_with_memory_processes_and_telemetry() {
     let mut rig = Rig::new(EXAMPLE);
     let seen = rig.full();
-    assert_eq!(seen.driver, DriverSeen::Present { version: "570.86.15".to_owned() });
+    assert_eq!(seen.driver, DriverStatus::Present { version: "570.86.15".to_owned() });
     let first = gpu(&seen, FIRST);
     assert_eq!((first.index, first.name.as_str(), first.health), (0, "NVIDIA H100 80GB HBM3", GpuHealth::Ok));
     let memory = MemorySeen { total: Bytes::gib(80), reserved: Bytes::mib(512), used: Bytes::gib(3) };

@@ -1,7 +1,7 @@
 //! Inventories with simulated GPUs.
 
 use berth_domain::{Bytes, GpuHealth, MachineId};
-use berth_runner::inventory::{Detail, DriverSeen, Gpus, InventorySettings, Machine, SimulatedGpus};
+use berth_runner::inventory::{Detail, DriverStatus, Gpus, InventorySettings, Machine, SimulatedGpus};
 
 use crate::{Sleeper, at, until, uuid};
 
@@ -18,7 +18,7 @@ fn settings() -> InventorySettings {
 fn a_machine_with_simulated_gpus_has_an_inventory() {
     let mut machine = Machine::new(settings());
     let inventory = machine.look(at(5), Detail::Full).unwrap();
-    assert_eq!(inventory.driver, DriverSeen::Simulated);
+    assert_eq!(inventory.driver, DriverStatus::Simulated);
     assert_eq!(inventory.taken, at(5));
     let told: Vec<_> =
         inventory.gpus.iter().map(|gpu| (gpu.uuid.as_str(), gpu.index, gpu.memory.used, gpu.health)).collect();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Agent, PATIENCE, stop};
 use berth_domain::{FailureReason, Span, Timestamp};
-use berth_runner::process::{Death, Exit, HealthChange, HealthState, Ports, Probed, classify, probe};
+use berth_runner::process::{Exit, HealthChange, HealthState, Ports, Probed, UnexpectedEnd, classify, probe};
 use berth_runner::runtime::{Launch, Live, ModelQuestion, Question, Ready, RuntimeConfig};
 
 /// Answers what a file says, or not at all.
@@ -96,7 +96,7 @@ fn n9_a_port_that_was_taken_after_all_is_classified_and_chosen_anew() {
     let slot = agent.start_launch(agent.launch_at(&checks(Span::from_secs(60)), &command, &[], port));
     assert_eq!(slot.exit(), Exit::Code(1));
     let log = slot.log.tail(16 << 10).unwrap();
-    let death = Death { exit: slot.exit(), log: &log, oom_kills: 0 };
+    let death = UnexpectedEnd { exit: slot.exit(), log: &log, oom_kills: 0 };
     assert_eq!(classify(&death), FailureReason::PortTaken, "{}", String::from_utf8_lossy(&log));
     ports.release(port);
     assert_ne!(ports.lease().unwrap(), port);

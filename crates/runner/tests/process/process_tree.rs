@@ -114,10 +114,10 @@ time.sleep(1000)
 ";
     let slot = agent.python(script, &[]);
     slot.says("READY");
-    until("a few children", || agent.marked(&slot.mark).len() > 5);
+    until("a few children", || agent.find_marked_processes(&slot.mark).len() > 5);
     stop(slot.tree(), 100);
     assert_eq!(slot.exit(), Exit::Signal(9));
-    assert_eq!(agent.marked(&slot.mark), []);
+    assert_eq!(agent.find_marked_processes(&slot.mark), []);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use berth_domain::RuntimeKind;
 use berth_runner::process::{
-    Exit, ExitFile, ExitNote, OnAgentExit, ProcessTable, SlotMark, SpawnError, SpawnOptions, marked,
+    Exit, ExitFile, ExitNote, OnAgentExit, ProcessTable, SlotMark, SpawnError, SpawnOptions, find_marked_processes,
 };
 use berth_runner::runtime::{Account, RuntimeConfig, UserId};
 
@@ -118,10 +118,10 @@ fn the_keeper_of_a_job_stays_the_agents_user_and_both_are_of_the_slot() {
     // By the mark alone, as after a loss of the record, and by mark and secret.
     let table = ProcessTable::read().unwrap();
     let users = own_user().into_iter().chain([UserId::new(UID)]).collect();
-    let found = marked(&table, &agent.runner, &users).unwrap();
+    let found = find_marked_processes(&table, &agent.runner, &users).unwrap();
     let pids: Vec<u32> = found[&job.mark].iter().map(|process| process.pid).collect();
     assert_eq!(pids, [keeper, program]);
-    let found = marked(&table, &agent.runner, &own_user()).unwrap();
+    let found = find_marked_processes(&table, &agent.runner, &own_user()).unwrap();
     assert_eq!(found[&job.mark].len(), 1, "the program is of no user that this agent has");
     assert_eq!(look(&mut job.tree()), [keeper, program]);
     stop(job.tree(), 5_000);
@@ -150,6 +150,6 @@ fn without_the_agents_own_program_nothing_is_started_as_another_user() {
     assert!(matches!(agent.spawner.spawn(&launch, &log), Err(SpawnError::NoTrampoline)));
     // Tests beside this one start slots under the same runner id, so only this slot's mark is looked for.
     let mark = SlotMark { runner: agent.runner.clone(), slot: launch.slot, generation: launch.generation };
-    assert_eq!(agent.marked(&mark), []);
+    assert_eq!(agent.find_marked_processes(&mark), []);
     assert!(log.tail(usize::MAX).unwrap().is_empty(), "a refused program wrote a log");
 }

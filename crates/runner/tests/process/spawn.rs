@@ -7,8 +7,9 @@ use std::process::Command;
 use crate::support::{Agent, PATIENCE, is_alive, look, own_user, read_when_there, stop, through_the_door, until};
 use berth_domain::{BootId, FailureReason, RuntimeKind, WorkloadKind};
 use berth_runner::process::{
-    Adoption, Carrier, Death, Exit, ExitFile, ExitNote, Liveness, OnAgentExit, Process, ProcessId, ProcessTable,
-    SpawnError, SpawnOptions, Spawner, carriers, classify, is_legible, marked,
+    Adoption, Exit, ExitFile, ExitNote, Liveness, MarkedStart, OnAgentExit, Process, ProcessId, ProcessTable,
+    SpawnError, SpawnOptions, Spawner, UnexpectedEnd, classify, find_marked_processes, find_marked_starts,
+    has_readable_environment,
 };
 use berth_runner::runtime::{Launch, RuntimeConfig, UserId};
 
@@ -101,12 +102,12 @@ fn n9_a_bad_binary_is_told_apart_from_a_crash() {
         let slot = agent.start(&[program], &[]);
         assert_eq!(slot.exit(), Exit::Code(code), "{program}");
         let log = slot.says("berth: cannot run");
-        let death = Death { exit: slot.exit(), log: log.as_bytes(), oom_kills: 0 };
+        let death = UnexpectedEnd { exit: slot.exit(), log: log.as_bytes(), oom_kills: 0 };
         assert_eq!(classify(&death), FailureReason::BadBinary);
     }
     let crash = agent.sh("kill -SEGV $$", &[]);
     assert_eq!(crash.exit(), Exit::Signal(11));
-    let death = Death { exit: crash.exit(), log: &[], oom_kills: 0 };
+    let death = UnexpectedEnd { exit: crash.exit(), log: &[], oom_kills: 0 };
     assert_eq!(classify(&death), FailureReason::Crashed);
 }
 
@@ -160,7 +161,7 @@ fn an_agent_whose_session_began_outside_its_pid_namespace_reaps_and_ends_slots()
     }
     let again = [
         "spawn::orphans_that_came_back_to_the_agent_are_waited_for",
-        "trees::n10_a_slot_that_ignores_term_is_ended_by_force_after_its_grace",
+        "process_tree::n10_a_slot_that_ignores_term_is_ended_by_force_after_its_grace",
     ];
     let output = Command::new("unshare")
         .args(["--pid", "--fork", "--mount-proc", "--kill-child"])
@@ -243,7 +244,7 @@ fn n3_a_slot_that_outlived_its_agent_is_adopted_with_its_log_and_its_children() 
     let Adoption::Alive(process) = Process::adopt(id.clone(), None).unwrap() else { panic!("{id:?} is gone") };
     assert_eq!(process.poll_exit(), None);
     let table = ProcessTable::read().unwrap();
-    let found = marked(&table, &runner, &own_user()).unwrap();
+    let found = find_marked_processes(&table, &runner, &own_user()).unwrap();
     let (mark, members) = found.first_key_value().unwrap();
     assert!(found.len() == 1 && members.contains(&id), "{found:?}");
     let logs =
@@ -288,7 +289,7 @@ fn n3_a_job_that_could_not_be_run_is_told_from_one_that_ended_with_that_code() {
         let agent = Agent::new(SpawnOptions { on_agent_exit, ..through_the_door() });
         let absent = agent.start_launch(agent.launch(&job(), &["/nowhere/at/all"], &[]));
         assert_eq!(absent.exit(), Exit::NotRun, "{on_agent_exit:?}");
-        let death = Death { exit: absent.exit(), log: &[], oom_kills: 0 };
+        let death = UnexpectedEnd { exit: absent.exit(), log: &[], oom_kills: 0 };
         assert_eq!(classify(&death), FailureReason::BadBinary);
         let ended = agent.start_launch(agent.launch(&job(), &["sh", "-c", "exit 127"], &[]));
         assert_eq!(ended.exit(), Exit::Code(127), "{on_agent_exit:?}");
@@ -321,11 +322,11 @@ fn n3_how_a_job_ended_is_read_through_its_keeper_though_the_file_was_removed() {
     let dir = tempfile::tempdir().unwrap();
     let (id, runner, exit_file, _) = run_first_agent(dir.path(), "job");
     let table = ProcessTable::read().unwrap();
-    let mark = marked(&table, &runner, &own_user()).unwrap().into_keys().next().unwrap();
+    let mark = find_marked_processes(&table, &runner, &own_user()).unwrap().into_keys().next().unwrap();
     // The record, the logs and the exit file are gone; the mark says what it is, and who its keeper is.
     std::fs::remove_dir_all(exit_file.parent().unwrap()).unwrap();
-    let found = carriers(&table, &runner, mark.slot, &own_user()).unwrap();
-    let expected = Carrier { generation: mark.generation, process: id.clone(), kind: Some(WorkloadKind::Job) };
+    let found = find_marked_starts(&table, &runner, mark.slot, &own_user()).unwrap();
+    let expected = MarkedStart { generation: mark.generation, process: id.clone(), kind: Some(WorkloadKind::Job) };
     assert_eq!(found, [expected], "the keeper, and not the program below it");
     let Adoption::Alive(process) = Process::adopt(id, Some(exit_file)).unwrap() else { panic!("it is gone") };
     std::fs::write(dir.path().join("go"), "").unwrap();
@@ -344,13 +345,13 @@ fn every_start_of_a_slot_is_found_by_its_mark_the_newest_first() {
     let newer = agent.start_launch(launch);
     newer.says("READY");
     let table = ProcessTable::read().unwrap();
-    let found = carriers(&table, &agent.runner, older.launch.slot, &own_user()).unwrap();
+    let found = find_marked_starts(&table, &agent.runner, older.launch.slot, &own_user()).unwrap();
     let found: Vec<_> =
         found.iter().map(|carrier| (carrier.generation.get(), carrier.process.pid, carrier.kind)).collect();
     let kind = Some(WorkloadKind::Lease);
     assert_eq!(found, [(7, newer.process.id().pid, kind), (1, older.process.id().pid, kind)]);
     let another = berth_domain::RunnerId::new("another-runner").unwrap();
-    assert_eq!(carriers(&table, &another, older.launch.slot, &own_user()).unwrap(), []);
+    assert_eq!(find_marked_starts(&table, &another, older.launch.slot, &own_user()).unwrap(), []);
 }
 
 #[test]
@@ -358,7 +359,7 @@ fn a_process_that_overwrote_its_environment_cannot_be_attributed() {
     let agent = Agent::with_sessions();
     let plain = agent.sh("echo READY; exec sleep 1000", &[]);
     plain.says("READY");
-    assert!(is_legible(plain.process.id().pid).unwrap());
+    assert!(has_readable_environment(plain.process.id().pid).unwrap());
     let bare = agent.sh("echo READY; exec env -i sleep 1000", &[]);
-    until("it has no environment", || !is_legible(bare.process.id().pid).unwrap());
+    until("it has no environment", || !has_readable_environment(bare.process.id().pid).unwrap());
 }

@@ -16,7 +16,7 @@ use berth_runner::process::{
     Depth, LogDir, LogLimits, MarkTrust, Process, ProcessId, ProcessTable, SlotLog, SlotMark, SlotSecret, SpawnOptions,
     Spawner, StartedAs, Tree, trampoline,
 };
-use berth_runner::runtime::{Launch, Runtime, RuntimeConfig, StartRequest, Surroundings, UserId, render};
+use berth_runner::runtime::{Launch, LaunchContext, Runtime, RuntimeConfig, StartRequest, UserId, render};
 
 /// Long enough for a busy machine; nothing waits that long if it works.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -117,7 +117,7 @@ impl Agent {
         let (slot, generation) = (new_slot(), Generation::new(1));
         let request = StartRequest { slot, generation, gpus: &[], spec: &spec, secret: Some(&secret) };
         let environment = std::env::vars_os().collect();
-        let around = Surroundings {
+        let around = LaunchContext {
             runner: &self.runner,
             address: "127.0.0.1",
             bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -129,9 +129,12 @@ impl Agent {
     }
 
     /// All that carry the mark of any slot of this test program.
-    pub(crate) fn marked(&self, mark: &SlotMark) -> Vec<ProcessId> {
+    pub(crate) fn find_marked_processes(&self, mark: &SlotMark) -> Vec<ProcessId> {
         let table = ProcessTable::read().unwrap();
-        berth_runner::process::marked(&table, &self.runner, &own_user()).unwrap().remove(mark).unwrap_or_default()
+        berth_runner::process::find_marked_processes(&table, &self.runner, &own_user())
+            .unwrap()
+            .remove(mark)
+            .unwrap_or_default()
     }
 }
 

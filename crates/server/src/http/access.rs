@@ -13,6 +13,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version, header, request::Parts};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use berth_wire::Role;
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Frame, SizeHint};
@@ -26,7 +27,7 @@ use super::refused_reports::RefusedReports;
 use super::revocation;
 use crate::clock;
 use crate::serve::connection::Exchange;
-use crate::trust::tokens::Rejection;
+use crate::trust::runner_certificate::ClientCertificate;
 use crate::trust::{Access, Caller};
 
 const REVISION: HeaderName = HeaderName::from_static(berth_wire::REVISION_HEADER);
@@ -84,6 +85,10 @@ pub async fn guard(State(gate): State<Gate>, request: Request, next: Next) -> Re
             refuse(failure, body, version).await
         }
     };
+    // The server asks for a certificate when a connection is made: the client needs another one.
+    if response.extensions().get::<Failure>().is_some_and(Failure::is_about_certificate) {
+        close_after(&mut response, version);
+    }
     if let Some(runner) = reports_for {
         gate.app.refused_reports.note(&runner, &response);
     }
@@ -217,7 +222,7 @@ pub(super) fn furnish(headers: &mut HeaderMap, app: &App) {
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(NO_PAGE);
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
-    if app.is_encrypted {
+    if app.tls.is_some() {
         headers.insert(header::STRICT_TRANSPORT_SECURITY, HeaderValue::from_static("max-age=31536000"));
     }
 }
@@ -262,8 +267,9 @@ fn note_authentication(app: &App, parts: &Parts, is_known: bool) -> Result<(), F
     if exchange.enter_unauthenticated(limit) { Ok(()) } else { Err(Failure::too_many_streams(limit)) }
 }
 
-/// Who asks: nobody, if the server has tokens and none was sent. A token that is wrong is never nobody.
-fn identify(app: &App, parts: &Parts) -> Result<Option<Caller>, Failure> {
+/// Who asks: nobody, if the server has tokens and none was sent. A token that is wrong is never nobody. A runner's token
+/// without the runner's key has not authenticated, whatever is asked for; the extensions say whose token it is.
+fn identify(app: &App, parts: &mut Parts) -> Result<Option<Caller>, Failure> {
     let sent = parts.headers.get(header::AUTHORIZATION);
     if app.tokens.is_empty() {
         check_host(parts)?;
@@ -273,10 +279,16 @@ fn identify(app: &App, parts: &Parts) -> Result<Option<Caller>, Failure> {
     let bearer = sent.to_str().ok().and_then(|value| value.split_once(' '));
     let secret = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, secret)| secret.trim());
     let secret = secret.ok_or_else(Failure::unauthenticated)?;
-    app.tokens.bearer(secret, clock::now()).map(Some).map_err(|rejection| match rejection {
-        Rejection::Unknown => Failure::unauthenticated(),
-        Rejection::Expired(since) => Failure::expired(since),
-    })
+    let certificate = parts.extensions.get::<Arc<ClientCertificate>>().map(Arc::as_ref);
+    let mut without_key = None;
+    let caller = app.tokens.bearer_if(secret, clock::now(), |caller| {
+        let Some(runner) = caller.runner.as_ref().filter(|_| caller.role == Role::Runner) else { return Ok(()) };
+        app.expect_certificate_of(runner, certificate).inspect_err(|_| without_key = Some(caller.clone()))
+    });
+    if let Some(caller) = without_key {
+        parts.extensions.insert(caller);
+    }
+    caller.map(Some)
 }
 
 /// Without tokens only this machine may ask. A web page from elsewhere must not do it through somebody's browser: its

@@ -1,5 +1,7 @@
 //! How an agent becomes part of the fleet, and how it keeps its token fresh.
 
+use std::sync::Arc;
+
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -14,6 +16,7 @@ use super::body::{Json, Named};
 use super::problem::Failure;
 use crate::clock;
 use crate::trust::Caller;
+use crate::trust::runner_certificate::ClientCertificate;
 
 /// Join the fleet
 ///
@@ -22,18 +25,20 @@ use crate::trust::Caller;
 #[utoipa::path(post, path = "/api/v1/join", tag = "agents", request_body = JoinRequest,
     responses(
         (status = 201, description = "The runner's token and its secret", body = wire::NewToken),
-        (status = 403, description = "The join token is used up, or for another runner", body = wire::Problem, content_type = "application/problem+json"),
+        (status = 403, description = "The join token is used up, or for another runner, or the agent has no certificate of this runner", body = wire::Problem, content_type = "application/problem+json"),
         (status = 409, description = "Such a runner is known already", body = wire::Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn join(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    certificate: Option<Extension<Arc<ClientCertificate>>>,
     Json(request): Json<JoinRequest>,
 ) -> Result<Response, Failure> {
     let Some(join_token) = caller.token else {
         let detail = "a server without tokens needs no join token: start the agent without --join";
         return Err(Failure::new(ProblemCode::NoTokens, detail));
     };
+    app.expect_certificate_of(&request.runner_id, certificate.as_ref().map(|Extension(shown)| shown.as_ref()))?;
     let runner = request.runner_id.clone();
     let is_known = app.writer.read(move |state| state.runner(&runner).is_some()).await?;
     let joined = app.tokens.join(join_token, &request, is_known, app.runner_token_lifetime(), clock::now());

@@ -46,9 +46,11 @@ use crate::estimator::Estimator;
 use crate::limits::Limits;
 use crate::logging::LogLevel;
 use crate::requests::Requests;
+use crate::tls::Tls;
 use crate::trust::audit::Audit;
 use crate::trust::cluster_key::ClusterKey;
 use crate::trust::rates::Rates;
+use crate::trust::runner_certificate::ClientCertificate;
 use crate::trust::tokens::Tokens;
 use crate::views::Views;
 use crate::writer::Writer;
@@ -98,8 +100,8 @@ pub struct Tools {
     pub estimator: Estimator,
     /// Which refused reports were told in the log.
     pub refused_reports: RefusedReports,
-    /// Whether connections are encrypted.
-    pub is_encrypted: bool,
+    /// Encryption, if connections are encrypted, and what is asked of runners' certificates.
+    pub tls: Option<Tls>,
     /// What is logged.
     pub log_level: LogLevel,
     /// Becomes true when the server shuts down: nobody is kept waiting then.
@@ -136,6 +138,15 @@ impl App {
         tokio::select! {
             answer = waiting => answer,
             _ = stopping.wait_for(|stopping| *stopping) => None,
+        }
+    }
+
+    /// Refuses a request for a runner on a connection that was not made with the key of that runner, where the server
+    /// asks for that.
+    fn expect_certificate_of(&self, runner: &RunnerId, shown: Option<&ClientCertificate>) -> Result<(), Failure> {
+        match self.tls.as_ref().and_then(Tls::rule) {
+            Some(rule) => Ok(rule.check(shown, runner)?),
+            None => Ok(()),
         }
     }
 

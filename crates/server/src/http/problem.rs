@@ -13,7 +13,8 @@ use crate::estimator::EstimatorError;
 use crate::requests::{AskError, NotOpen};
 use crate::trust::NotAllowed;
 use crate::trust::grant::NotTaken;
-use crate::trust::tokens::TokenError;
+use crate::trust::runner_certificate::CertificateRefusal;
+use crate::trust::tokens::{Rejection, TokenError};
 use crate::writer::Unavailable;
 
 /// A request that failed.
@@ -85,6 +86,12 @@ impl Failure {
         let detail =
             format!("{limit} requests without a token are under way on this connection: wait for their answers");
         Self::new(ProblemCode::TooManyStreams, detail).retry_after(1000)
+    }
+
+    /// Whether this is a [`CertificateRefusal`].
+    #[must_use]
+    pub fn is_about_certificate(&self) -> bool {
+        self.0.code.starts_with("certificate_")
     }
 
     /// Whether this is [`Failure::too_many_streams`].
@@ -262,6 +269,26 @@ impl From<AskError> for Failure {
             AskError::Full(_) | AskError::Silent { .. } => failure.retry_after(1000),
             _ => failure,
         }
+    }
+}
+
+impl From<Rejection> for Failure {
+    fn from(rejection: Rejection) -> Self {
+        match rejection {
+            Rejection::Unknown => Self::unauthenticated(),
+            Rejection::Expired(since) => Self::expired(since),
+        }
+    }
+}
+
+impl From<CertificateRefusal> for Failure {
+    fn from(refusal: CertificateRefusal) -> Self {
+        let code = match &refusal {
+            CertificateRefusal::Missing { .. } => ProblemCode::CertificateRequired,
+            CertificateRefusal::OtherRunner { .. } => ProblemCode::CertificateOfAnother,
+            CertificateRefusal::Outdated { .. } => ProblemCode::CertificateOutdated,
+        };
+        Self::new(code, refusal.to_string())
     }
 }
 

@@ -33,6 +33,7 @@ use crate::http::access::Peer;
 use crate::http::problem::Failure;
 use crate::limits::Limits;
 use crate::tls::Tls;
+use crate::trust::runner_certificate::ClientCertificate;
 use admission::{Admission, Place};
 use connection::{Connection, Exchange, GRACE};
 use stall::WriteDeadline;
@@ -165,12 +166,13 @@ impl Acceptor {
         };
         let stream = WriteDeadline::new(stream, millis(limits.write_timeout));
         let Some(tls) = &self.tls else {
-            return self.serve_http(stream, speaks_two, peer, place, &limits).await;
+            return self.serve_http(stream, speaks_two, (peer, None), place, &limits).await;
         };
         match tokio::time::timeout(patience, tls.current().accept(stream)).await {
             Ok(Ok(encrypted)) => {
                 let agreed_on_two = encrypted.get_ref().1.alpn_protocol() == Some(b"h2");
-                self.serve_http(encrypted, agreed_on_two, peer, place, &limits).await;
+                let shown = encrypted.get_ref().1.peer_certificates().and_then(ClientCertificate::new).map(Arc::new);
+                self.serve_http(encrypted, agreed_on_two, (peer, shown), place, &limits).await;
             }
             Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
             Err(_) => tracing::debug!(%peer, "no TLS in time"),
@@ -181,14 +183,17 @@ impl Acceptor {
         &self,
         stream: S,
         speaks_two: bool,
-        peer: SocketAddr,
+        (peer, shown): (SocketAddr, Option<Arc<ClientCertificate>>),
         place: &Place,
         limits: &LimitsConfig,
     ) {
         let connection = Connection::new(place.seat());
         let (router, requests) = (self.router.clone(), connection.clone());
-        let service = hyper::service::service_fn(move |request| {
+        let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
             let exchange = Exchange::begin(&requests);
+            if let Some(shown) = &shown {
+                request.extensions_mut().insert(shown.clone());
+            }
             answer(router.clone(), request, peer, exchange)
         });
         let builder = builder(limits);

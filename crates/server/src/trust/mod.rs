@@ -11,6 +11,7 @@ pub mod grant;
 mod ownership;
 pub(crate) mod private_file;
 pub mod rates;
+pub(crate) mod runner_certificate;
 pub mod tokens;
 
 use std::sync::Arc;

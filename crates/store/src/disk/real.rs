@@ -1,4 +1,4 @@
-//! The disk of the machine.
+//! The file system of this machine.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -11,7 +11,7 @@ use rustix::{fs::FallocateFlags, io::Errno};
 
 use super::{Disk, DiskFile};
 
-/// What a file system without preallocation gets in one write.
+/// How many zeros are written at once on a file system that cannot preallocate.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
 /// The file system of this machine.
@@ -40,7 +40,7 @@ impl Disk for RealDisk {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(dir)? {
-            // A name that is not text is none of ours.
+            // The journal's names are all text, so another name is not one of its files.
             if let Ok(name) = entry?.file_name().into_string() {
                 names.push(name);
             }

@@ -1,8 +1,8 @@
 //! The journal on a disk.
 
 mod open;
-mod room;
 mod seed;
+mod space;
 
 use std::{
     io,
@@ -17,7 +17,7 @@ use crate::{
     disk::{Disk, DiskFile, RealDisk},
     frame::{self, Place},
     header::{HEADER, Header, Kind},
-    journal::{self, AppendError, Journal, NoRoom, RecordRef},
+    journal::{self, AppendError, Journal, NoSpace, RecordRef},
     lock::DirectoryLock,
     names,
 };
@@ -27,19 +27,19 @@ pub use seed::{SeedError, seed};
 
 /// The largest frame that is written.
 const MOST_BYTES: usize = 256 * 1024 * 1024;
-/// What the buffer for frames may keep between appends.
+/// How many bytes the buffer for frames keeps between appends.
 const BUFFER: usize = 1024 * 1024;
 
 /// How a journal uses its disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// How much is allocated for a segment at once. A larger batch gets a larger segment.
+    /// Bytes that are allocated for a segment at once. A larger batch gets a larger segment.
     pub segment_bytes: u64,
-    /// Room that only callers with `spare` may use.
+    /// Free bytes that only callers with `spare` may use.
     pub spare_bytes: u64,
-    /// The most that all segments together may take, if there is such a limit. Snapshots are not counted.
+    /// The most bytes that all segments together may take, if limited. Snapshots are not counted.
     pub limit_bytes: Option<u64>,
-    /// The most records in one batch. Room is reserved as if each batch had so many.
+    /// The most records in one batch. Space is reserved as if each batch had this many.
     pub max_records: usize,
 }
 
@@ -56,13 +56,13 @@ pub struct LogJournal<D: Disk = RealDisk> {
     options: Options,
     revision: Revision,
     epoch: Epoch,
-    /// The segment that is being written. None before the first append.
+    /// The segment that is being written; `None` before the first append.
     current: Option<Segment<D::File>>,
-    /// Room for the next one.
+    /// The next segment, allocated ahead.
     prepared: Option<Prepared<D::File>>,
-    /// Room for a segment's header, then the frame.
+    /// Space for a segment's header, then the frame.
     buffer: Vec<u8>,
-    /// A write or sync failed: only the disk knows what is on it.
+    /// A write or sync failed, so the state in memory may differ from the disk.
     poisoned: bool,
 }
 
@@ -70,14 +70,14 @@ pub struct LogJournal<D: Disk = RealDisk> {
 struct Segment<F> {
     file: F,
     first: Revision,
-    /// Where the next frame goes.
+    /// The offset of the next frame.
     end: u64,
-    /// Up to where there is room.
+    /// The end of the allocated space.
     size: u64,
 }
 
 impl<F> Segment<F> {
-    const fn room(&self) -> u64 {
+    const fn space(&self) -> u64 {
         self.size.saturating_sub(self.end)
     }
 }
@@ -89,12 +89,13 @@ struct Prepared<F> {
 }
 
 impl<F> Prepared<F> {
-    const fn room(&self) -> u64 {
+    const fn space(&self) -> u64 {
         self.size.saturating_sub(HEADER as u64)
     }
 }
 
-/// What the writer and the compactor both need. It holds the lock, so that the directory is ours as long as either is.
+/// What the writer and the compactor both need. It holds the lock, so that the directory stays locked while either
+/// lives.
 #[derive(Debug)]
 pub(crate) struct Shared<D> {
     pub(crate) disk: D,
@@ -103,10 +104,10 @@ pub(crate) struct Shared<D> {
     _lock: Option<DirectoryLock>,
 }
 
-/// Which segments there are.
+/// The segments of the journal.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
-    /// Those that are complete, ascending.
+    /// The complete ones, ascending.
     pub(crate) sealed: Vec<SealedSegment>,
     /// The first revision of the one that is being written.
     pub(crate) open: Option<Revision>,
@@ -133,12 +134,12 @@ impl<D: Disk> Journal for LogJournal<D> {
         self.epoch
     }
 
-    fn reserve(&mut self, bytes: usize, spare: bool) -> Result<(), NoRoom> {
+    fn reserve(&mut self, bytes: usize, spare: bool) -> Result<(), NoSpace> {
         if self.poisoned {
-            return Err(NoRoom::Poisoned);
+            return Err(NoSpace::Poisoned);
         }
         let need = frame::frame_len(self.options.max_records, bytes);
-        self.make_room(need, if spare { 0 } else { self.options.spare_bytes })
+        self.make_space(need, if spare { 0 } else { self.options.spare_bytes })
     }
 
     fn append(&mut self, epoch: Epoch, expected: Revision, records: &[RecordRef<'_>]) -> Result<(), AppendError> {
@@ -151,7 +152,7 @@ impl<D: Disk> Journal for LogJournal<D> {
             return Err(AppendError::TooMany { records: records.len(), most });
         }
         let Some(last) = records.last() else { return Ok(()) };
-        self.make_room(frame::encoded_len(records), 0)?;
+        self.make_space(frame::encoded_len(records), 0)?;
         if let Err(error) = self.write(epoch, records) {
             self.poisoned = true;
             return Err(AppendError::Io(error));
@@ -164,10 +165,10 @@ impl<D: Disk> Journal for LogJournal<D> {
 }
 
 impl<D: Disk> LogJournal<D> {
-    /// Writes a batch where there is room for it, and makes it durable.
+    /// Writes a batch into the segment that has space for it, and makes it durable.
     fn write(&mut self, epoch: Epoch, records: &[RecordRef<'_>]) -> io::Result<()> {
-        let fits = |room: u64| room >= frame::encoded_len(records) as u64;
-        if self.current.as_ref().is_some_and(|current| fits(current.room())) {
+        let fits = |space: u64| space >= frame::encoded_len(records) as u64;
+        if self.current.as_ref().is_some_and(|current| fits(current.space())) {
             self.write_to_current(epoch, records)
         } else {
             self.roll(epoch, records)
@@ -186,8 +187,8 @@ impl<D: Disk> LogJournal<D> {
         Ok(())
     }
 
-    /// Begins the next segment with a batch. It gets its name when header and batch are durable, so that a segment
-    /// with a name is never without them.
+    /// Begins the next segment with a batch. The segment gets its name once header and batch are durable, so that a
+    /// named segment always has both.
     fn roll(&mut self, epoch: Epoch, records: &[RecordRef<'_>]) -> io::Result<()> {
         let first = self.revision.next();
         let Some(prepared) = &self.prepared else { return Err(io::ErrorKind::NotFound.into()) };
@@ -207,9 +208,9 @@ impl<D: Disk> LogJournal<D> {
         Ok(())
     }
 
-    /// Notes that a segment is complete, and gives its unused room back.
+    /// Notes that a segment is complete, and frees its unused space.
     fn seal(&self, full: Option<Segment<D::File>>) {
-        // Room that could not be given back is only lost: the records are whole, and zeros may follow them.
+        // A failure to free space is harmless: the records are complete, and zeros may follow them.
         let sealed = full.map(|full| SealedSegment {
             first: full.first,
             last: self.revision,
@@ -221,7 +222,7 @@ impl<D: Disk> LogJournal<D> {
     }
 }
 
-/// Puts room for a header and the frame of a batch into the buffer.
+/// Puts space for a header and the frame of a batch into the buffer.
 fn encode(
     buffer: &mut Vec<u8>,
     place: Place,

@@ -1,4 +1,4 @@
-//! Opening: what is there, whether it can be trusted, and where to go on.
+//! Opening a journal: finds its files, checks them, and continues after the last good record.
 
 use std::{
     io,
@@ -23,50 +23,51 @@ use crate::{
 /// The journal's directory below the data directory.
 pub(super) const DIRECTORY: &str = "journal";
 
-/// A journal that was opened.
+/// A journal that was opened, with its parts.
 #[derive(Debug)]
 pub struct Opened<D: Disk = RealDisk> {
-    /// To append to. May be used before the records are read.
+    /// Appends records. May be used before the recovered records are read.
     pub journal: LogJournal<D>,
-    /// To make snapshots and remove what they replace, from any thread.
+    /// Makes snapshots and removes what they replace, from any thread.
     pub compactor: Compactor<D>,
-    /// What was found.
+    /// The state and the records that the journal had.
     pub recovered: Recovered<D>,
 }
 
-/// What was found as a journal was opened: the snapshot first, then the records after it.
+/// What a journal had when it was opened: the snapshot first, then the records after it.
 #[derive(Debug)]
 pub struct Recovered<D: Disk = RealDisk> {
-    /// The state to begin with. None: begin with nothing.
+    /// The state to begin with; `None` if the journal never had a snapshot.
     pub snapshot: Option<Snapshot>,
-    /// The records after it. All of them were checked already. Read them before the compactor removes anything.
+    /// The records after the snapshot. All of them were checked already. Read them before the compactor removes
+    /// anything.
     pub records: Records<D>,
     /// The revision after the last record.
     pub revision: Revision,
     /// The newest epoch that appended.
     pub epoch: Epoch,
-    /// What was cut from the end, if a crash left something there.
+    /// The incomplete batch that was cut from the end, if a crash left one.
     pub cut: Option<TornTail>,
-    /// Snapshots that are damaged, newer than the one that was used instead.
+    /// Damaged snapshots that are newer than the one that was used instead.
     pub passed_over: Vec<Damage>,
 }
 
 /// A batch that a crash left incomplete. It was never acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TornTail {
-    /// The segment.
+    /// The segment that ended with it.
     pub file: PathBuf,
-    /// Where the batch began.
+    /// The offset at which the batch began.
     pub offset: u64,
-    /// How much of it there was.
+    /// The number of bytes that were written of it.
     pub bytes: u64,
 }
 
-/// Locks a data directory, making it if need be, and opens the journal in it.
+/// Locks a data directory, making it if needed, and opens the journal in it.
 ///
 /// # Errors
 ///
-/// Another process has the directory, or what is in it cannot be read or trusted. Nothing that was acknowledged was
+/// Another process holds the directory, or its files cannot be read or trusted. Nothing that was acknowledged was
 /// changed.
 pub fn open(data_directory: &Path, options: Options) -> Result<Opened, OpenError> {
     RealDisk
@@ -78,11 +79,11 @@ pub fn open(data_directory: &Path, options: Options) -> Result<Opened, OpenError
 }
 
 impl<D: Disk> LogJournal<D> {
-    /// Opens the journal on a disk of the caller's choice, without a lock: nobody else may use it.
+    /// Opens the journal on a given disk, without a lock: the caller makes sure that no other process uses it.
     ///
     /// # Errors
     ///
-    /// What is there cannot be read or trusted.
+    /// The files cannot be read or trusted.
     pub fn open_on(disk: D, data_directory: &Path, options: Options) -> Result<Opened<D>, ReadError> {
         recover(disk, data_directory, options, None)
     }
@@ -98,7 +99,7 @@ fn recover<D: Disk>(
     let names = tidy(&disk, &dir)?;
     let (snapshot, passed_over) = snapshot::newest(&disk, &dir, &names.snapshots)?;
     let base = snapshot.as_ref().map_or(Revision::default(), |snapshot| snapshot.revision);
-    // Where segments are missing because a snapshot replaced them, the damaged snapshot is what to tell of.
+    // Where segments are missing because a snapshot replaced them, the error names the damaged snapshot.
     let needed =
         needed_segments(&dir, &names.segments, base).map_err(|gap| passed_over.first().cloned().unwrap_or(gap))?;
     let last = read_segments(&disk, &dir, needed, base)?;
@@ -120,7 +121,7 @@ fn recover<D: Disk>(
     })
 }
 
-/// Lists the directory, making it if need be, without what was never finished.
+/// Lists the directory, making it if needed, and removes unfinished files.
 fn tidy<D: Disk>(disk: &D, dir: &Path) -> Result<Names, FileError> {
     disk.create_dir(dir).map_err(failed("create", dir))?;
     let names = Names::sort(disk.list(dir).map_err(failed("list", dir))?);
@@ -131,7 +132,7 @@ fn tidy<D: Disk>(disk: &D, dir: &Path) -> Result<Names, FileError> {
     Ok(names)
 }
 
-/// Makes the end of what was read durable, and a journal that goes on there.
+/// Makes the end of what was read durable, and returns a journal that continues there.
 fn resume<D: Disk>(
     shared: Shared<D>,
     options: Options,
@@ -150,14 +151,14 @@ fn resume<D: Disk>(
         reuse(disk, &file).map_err(failed("take over", file))
     });
     let (current, prepared) = (current.transpose()?, prepared.transpose()?);
-    // A name that a process saw before it was killed may not be durable yet.
+    // The process before may have been killed before a name that it saw was durable.
     disk.sync_dir(dir).map_err(failed("sync", dir))?;
     let shared = Arc::new(shared);
     Ok(LogJournal { shared, options, revision, epoch, current, prepared, buffer: Vec::new(), poisoned: false })
 }
 
-/// The segments from the one that has the record after `base`. Those before it may be missing: a crash may have come
-/// while they were being removed.
+/// Returns the segments from the one that has the record after `base`. Earlier ones may be missing: a crash may have
+/// interrupted their removal.
 fn needed_segments<'a>(dir: &Path, segments: &'a [Revision], base: Revision) -> Result<&'a [Revision], Damage> {
     let after = segments.partition_point(|first| *first <= base.next());
     match (after.checked_sub(1), segments.first()) {
@@ -167,7 +168,7 @@ fn needed_segments<'a>(dir: &Path, segments: &'a [Revision], base: Revision) -> 
             offset: 0,
             flaw: Flaw::Gap { after: base, next: before(*first) },
         }),
-        // A snapshot is made of records, and the segment with the last one is never removed.
+        // A snapshot is made of records, and the segment with the last record is never removed.
         (None, None) if base > Revision::default() => Err(Damage {
             file: dir.join(names::snapshot(base)),
             offset: 0,
@@ -177,7 +178,7 @@ fn needed_segments<'a>(dir: &Path, segments: &'a [Revision], base: Revision) -> 
     }
 }
 
-/// The last segment and what is in it.
+/// The last segment and its content.
 struct Last {
     first: Revision,
     bytes: Vec<u8>,
@@ -222,7 +223,7 @@ fn read_segments<D: Disk>(
     Ok(last)
 }
 
-/// All segments but the last, for the compactor.
+/// Returns all segments but the last, for the compactor.
 fn sealed_segments<D: Disk>(disk: &D, dir: &Path, segments: &[Revision]) -> Result<Vec<SealedSegment>, FileError> {
     let pairs = segments.windows(2).filter_map(|pair| Some((*pair.first()?, *pair.last()?)));
     pairs
@@ -234,10 +235,10 @@ fn sealed_segments<D: Disk>(disk: &D, dir: &Path, segments: &[Revision]) -> Resu
         .collect()
 }
 
-/// Makes the last segment ready to be appended to.
+/// Makes the last segment ready for appending.
 ///
-/// What was torn becomes zero again, so that it cannot be taken for something else later. The last batch is written
-/// once more: the process before may have been killed, or have failed, before it was durable, and a sync alone does
+/// Torn bytes become zero again, so that they cannot be read as something else later. The last batch is written once
+/// more: the process before may have been killed, or have failed, before the batch was durable, and a sync alone does
 /// not write again what an earlier sync gave up on.
 fn reopen<D: Disk>(disk: &D, path: &Path, last: &Last) -> io::Result<Segment<D::File>> {
     let Last { first, bytes, scan } = last;
@@ -252,8 +253,8 @@ fn reopen<D: Disk>(disk: &D, path: &Path, last: &Last) -> io::Result<Segment<D::
     Ok(Segment { file, first: *first, end, size })
 }
 
-/// Takes over the room that was prepared before. What a crash left in it was never acknowledged. It becomes zero with
-/// the sync that the file gets before its name.
+/// Takes over the segment that was allocated ahead. Bytes that a crash left in it were never acknowledged. They become
+/// zero with the sync that the file gets before its name.
 fn reuse<D: Disk>(disk: &D, path: &Path) -> io::Result<Prepared<D::File>> {
     let file = disk.open(path)?;
     let bytes = disk::read_all(&file)?;
@@ -264,8 +265,8 @@ fn reuse<D: Disk>(disk: &D, path: &Path) -> io::Result<Prepared<D::File>> {
     Ok(Prepared { file, size })
 }
 
-/// Makes sure that a file's length has space behind it; a copy of a data directory may be sparse. Without space there
-/// is no room in it, which is no reason not to start.
+/// Makes sure that a file's length is backed by disk space; a copy of a data directory may be sparse. A full disk is no
+/// reason not to start: the file then counts as one without space.
 fn allocated(file: &impl DiskFile, size: u64) -> io::Result<u64> {
     match file.allocate(size) {
         Ok(()) => Ok(size),

@@ -20,10 +20,10 @@ use crate::{
 /// Why no journal could be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SeedError {
-    /// Another process has the data directory.
+    /// Another process holds the data directory.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// There is a journal in it.
+    /// The directory already has a journal.
     #[error("there is a journal in {0}: a backup is restored into a directory of its own")]
     NotEmpty(String),
     /// The snapshot could not be written.
@@ -33,11 +33,11 @@ pub enum SeedError {
 
 /// Makes a journal in an empty data directory that begins with the state after a revision.
 ///
-/// A journal is whole with its first record: until that is appended, [`crate::open`] refuses the directory.
+/// A journal is complete with its first record: until that is appended, [`crate::open`] refuses the directory.
 ///
 /// # Errors
 ///
-/// Somebody else has the directory, there is a journal in it, or the snapshot could not be written and proven.
+/// Another process holds the directory, it has a journal already, or the snapshot could not be written and proven.
 pub fn seed(
     data_directory: &Path,
     options: Options,

@@ -1,8 +1,8 @@
-//! A disk in memory that forgets, tears, fills up and fails: the real journal runs on it in tests and simulations.
+//! A disk in memory that loses, tears, fills up and fails: the real journal runs on it in tests and simulations.
 //!
-//! Every change is first *pending*: those who read see it, and a crash may lose it. Syncing a file makes its changes
-//! durable, syncing a directory its names. [`SimDisk::crash`] makes the disk that a machine finds after its power was
-//! cut, with any part of the pending changes on it, as a [`Survival`] says; [`survivals`] lists parts worth trying.
+//! Each change is first *pending*: readers see it, and a crash may lose it. Syncing a file makes its changes durable,
+//! syncing a directory its names. [`SimDisk::crash`] returns the disk that a machine finds after its power was cut,
+//! with a part of the pending changes on it, as a [`Survival`] says; [`survivals`] lists parts worth trying.
 //! [`SimDisk::fork`] is the disk after only the process was killed: nothing is lost yet, and nothing more is durable.
 //!
 //! Changes are counted from 1, and [`SimDisk::plan`] makes one of them fail or stops the machine at it. Reading and
@@ -17,7 +17,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-pub use survival::{Kept, Survival, survivals};
+pub use survival::{Survival, Surviving, survivals};
 pub use world::{Effect, Fault, PendingChange};
 
 use crate::disk::{Disk, DiskFile};
@@ -37,72 +37,73 @@ pub struct SimFile {
 }
 
 impl SimDisk {
-    /// An empty disk without limits.
+    /// Returns an empty disk without limits.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many changes were tried so far.
+    /// Returns how many changes were tried so far.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.world().operations
     }
 
-    /// How often a file was read from so far.
+    /// Returns how often a file was read from so far.
     #[must_use]
     pub fn reads(&self) -> u64 {
         self.world().reads
     }
 
-    /// What will go wrong, instead of what was planned before.
+    /// Plans a fault, in place of the one that was planned before.
     pub fn plan(&self, fault: Option<Fault>) {
         self.world().fault = fault;
     }
 
-    /// What was planned to fail fails no more. A planned stop stays.
+    /// Cancels a planned failure. A planned stop stays.
     pub fn end_failures(&self) {
         let mut world = self.world();
         world.fault = world.fault.filter(|fault| matches!(fault, Fault::Stop { .. }));
     }
 
-    /// So many more bytes can be allocated. None: as many as anybody wants.
+    /// Limits how many more bytes can be allocated; `None` removes the limit.
     pub fn set_capacity(&self, free: Option<u64>) {
         self.world().free = free;
     }
 
-    /// How many more bytes can be allocated.
+    /// Returns how many more bytes can be allocated.
     #[must_use]
     pub fn capacity(&self) -> Option<u64> {
         self.world().free
     }
 
-    /// What a crash could lose now, oldest first.
+    /// Returns the changes that a crash could lose now, oldest first.
     #[must_use]
     pub fn pending(&self) -> Vec<PendingChange> {
         self.world().pending.iter().map(Change::describe).collect()
     }
 
-    /// The disk after the power was cut, with this part of the pending changes on it.
+    /// Returns the disk after the power was cut, with this part of the pending changes on it.
     #[must_use]
     pub fn crash(&self, survival: &Survival) -> Self {
         Self { world: Arc::new(Mutex::new(self.world().crashed(survival))) }
     }
 
-    /// The disk after the process was killed: as it looks now, with the same changes pending, and no more faults.
+    /// Returns the disk after the process was killed: as it looks now, with the same changes pending, and no more
+    /// faults.
     #[must_use]
     pub fn fork(&self) -> Self {
         Self { world: Arc::new(Mutex::new(self.world().forked())) }
     }
 
-    /// The files and what is in them.
+    /// Returns the files and their content.
     #[must_use]
     pub fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let world = self.world();
         world.names.iter().map(|(path, inode)| (path.clone(), world.inodes[*inode].cached.clone())).collect()
     }
 
-    /// Changes a file behind everybody's back, durably.
+    /// Changes the content of a file durably, outside the interface of the disk.
     pub fn tamper(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
         let mut world = self.world();
         if let Some(inode) = world.names.get(path).copied() {
@@ -112,7 +113,7 @@ impl SimDisk {
         }
     }
 
-    /// Removes a file behind everybody's back, durably.
+    /// Removes a file durably, outside the interface of the disk.
     pub fn lose(&self, path: &Path) {
         let mut world = self.world();
         world.names.remove(path);

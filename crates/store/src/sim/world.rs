@@ -1,4 +1,4 @@
-//! What is on a simulated disk: durable, seen, and pending.
+//! The content of a simulated disk: durable, visible, and pending.
 
 use std::{
     collections::BTreeMap,
@@ -6,47 +6,47 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::survival::{Kept, Survival};
+use super::survival::{Survival, Surviving};
 
-/// Something that goes wrong.
+/// A fault that is planned for one change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The machine stops at a change: with [`Effect::Nothing`] before it, else in or after it. Nothing works then.
+    /// The machine stops at a change: with [`Effect::Nothing`] before it, else in or after it. Later calls all fail.
     Stop {
-        /// Which change, from 1.
+        /// The number of the change, from 1.
         at: u64,
-        /// What becomes of it.
+        /// How much of the change takes effect.
         effect: Effect,
     },
     /// A change fails.
     Fail {
-        /// Which change, from 1.
+        /// The number of the change, from 1.
         at: u64,
-        /// With which error.
+        /// The error that it returns.
         kind: io::ErrorKind,
-        /// What becomes of it.
+        /// How much of the change takes effect.
         effect: Effect,
         /// Whether all changes after it fail too.
         lasting: bool,
     },
 }
 
-/// What becomes of a change that fails.
+/// How much of a failed change takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing. Syncing a file gives up on what it should have written: it is seen, and no later sync writes it. Names
-    /// stay pending: file systems that cannot write their own records stop rather than forget them.
+    /// None of it. Syncing a file gives up on what it should have written: it is visible, and no later sync writes it.
+    /// Names stay pending: file systems that cannot write their own records stop rather than forget them.
     Nothing,
-    /// The first half of it. The rest is as with `Nothing`.
+    /// The first half. The rest is as with `Nothing`.
     Half,
-    /// All of it, and still it fails.
+    /// All of it, though the call returns an error.
     Everything,
 }
 
 /// A change that a crash could lose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PendingChange {
-    /// Where a write begins in its file, and how many bytes it has. None for names and lengths.
+    /// The offset and the length of a write; `None` for names and lengths.
     pub write: Option<(u64, usize)>,
 }
 
@@ -90,7 +90,7 @@ impl Change {
 pub(super) struct Inode {
     pub(super) durable: Vec<u8>,
     pub(super) cached: Vec<u8>,
-    /// Up to where it has space of its own.
+    /// The end of the space that is allocated to the file.
     allocated: u64,
 }
 
@@ -108,12 +108,12 @@ pub(super) struct World {
 }
 
 impl World {
-    /// After the machine stopped nothing works.
+    /// Fails once the machine has stopped.
     pub(super) fn alive(&self) -> io::Result<()> {
         if self.off { Err(io::Error::other("the machine is off")) } else { Ok(()) }
     }
 
-    /// Counts a change and says what becomes of it, and which error it returns.
+    /// Counts a change and returns how much of it takes effect, and the error that it returns.
     fn begin(&mut self) -> io::Result<(Effect, io::Result<()>)> {
         self.alive()?;
         self.operations += 1;
@@ -183,7 +183,7 @@ impl World {
             Effect::Everything => size,
         };
         if let Err(full) = self.take(inode, size) {
-            // As real ones do: what there is has been taken.
+            // As on real disks, the space that was left is taken.
             let _ = self.take(inode, had + self.free.unwrap_or(0));
             result = Err(full);
         }
@@ -216,7 +216,7 @@ impl World {
     fn settle(&mut self, belongs: impl Fn(&Change) -> bool) -> io::Result<()> {
         let (effect, result) = self.begin()?;
         if self.off && effect != Effect::Everything {
-            // What was under way when the power went is for the survival to say.
+            // The survival decides about changes that were under way when the power was cut.
             return result;
         }
         let (settled, others): (Vec<_>, Vec<_>) = mem::take(&mut self.pending).into_iter().partition(belongs);
@@ -227,14 +227,14 @@ impl World {
             Effect::Everything => settled.len(),
         };
         for change in &settled[..count] {
-            self.make_durable(change, &Kept::All);
+            self.make_durable(change, &Surviving::All);
         }
         let names = settled.into_iter().skip(count).filter(|change| !change.is_of_content());
         self.pending.extend(names);
         result
     }
 
-    /// Shows a change to everybody and remembers that it is not durable.
+    /// Makes a change visible and notes that it is not durable.
     fn change(&mut self, change: Change) {
         match &change {
             Change::Write { inode, offset, bytes } => overwrite(&mut self.inodes[*inode].cached, *offset, bytes),
@@ -244,15 +244,15 @@ impl World {
         self.pending.push(change);
     }
 
-    fn make_durable(&mut self, change: &Change, kept: &Kept) {
+    fn make_durable(&mut self, change: &Change, kept: &Surviving) {
         match (change, kept) {
-            (_, Kept::Nothing) => {}
-            (Change::Write { inode, offset, bytes }, Kept::Parts(parts)) => {
+            (_, Surviving::Nothing) => {}
+            (Change::Write { inode, offset, bytes }, Surviving::Parts(parts)) => {
                 for part in parts {
                     overwrite(&mut self.inodes[*inode].durable, *offset + part.start, &bytes[part.clone()]);
                 }
             }
-            (Change::Write { inode, offset, bytes }, Kept::All) => {
+            (Change::Write { inode, offset, bytes }, Surviving::All) => {
                 overwrite(&mut self.inodes[*inode].durable, *offset, bytes);
             }
             (Change::Size { inode, size }, _) => self.inodes[*inode].durable.resize(*size, 0),

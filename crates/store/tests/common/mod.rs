@@ -7,7 +7,7 @@ use std::path::Path;
 
 use berth_domain::{Epoch, Revision};
 use berth_store::{
-    AppendError, CompactError, Compactor, Disk, Journal, Keep, LogJournal, NoRoom, Opened, Options, ReadError, Record,
+    AppendError, CompactError, Compactor, Disk, Journal, Keep, LogJournal, NoSpace, Opened, Options, ReadError, Record,
     RecordRef, Recovered, sim::SimDisk,
 };
 
@@ -148,12 +148,12 @@ pub(crate) fn live(disk: &SimDisk) -> Story {
             }
         };
         if let Err(error) = result {
-            if let AppendError::NoRoom(_) = error {
+            if let AppendError::NoSpace(_) = error {
                 return story;
             }
             let again = journal.append(Epoch::new(1), journal.revision(), &refs(&story.under_way)).unwrap_err();
             assert!(matches!(again, AppendError::Poisoned), "after {error}: {again}");
-            assert!(matches!(journal.reserve(1, true), Err(NoRoom::Poisoned)));
+            assert!(matches!(journal.reserve(1, true), Err(NoSpace::Poisoned)));
             story.stopped = Some(error);
             return story;
         }
@@ -193,7 +193,7 @@ fn append(
 }
 
 /// Whether the machine has stopped: then there is no room, and never will be.
-fn is_off(error: &NoRoom) -> bool {
+fn is_off(error: &NoSpace) -> bool {
     error.to_string().contains("machine is off")
 }
 

@@ -1,6 +1,6 @@
 //! The limits of the agent's control group, in either version.
 //!
-//! A limit anywhere on the way up binds, so the least of them is taken. A file that is not there, or that cannot be
+//! A limit of any ancestor applies, so the smallest of them is taken. A file that does not exist, or that cannot be
 //! read, limits nothing.
 
 use std::fs;
@@ -8,24 +8,24 @@ use std::path::{Path, PathBuf};
 
 use berth_domain::{Bytes, Millicores};
 
-/// What the group may use; nothing where it is not limited.
+/// The limits of the group; `None` where there is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Limits {
     pub(super) cpu: Option<Millicores>,
     pub(super) ram: Option<Bytes>,
 }
 
-/// Version 1 writes "no limit" as the largest multiple of a page; nothing that is real is near it.
+/// Version 1 writes "no limit" as the largest multiple of a page; no real limit is near it.
 const NO_LIMIT: u64 = 1 << 62;
 
-/// One mounted hierarchy: where it is mounted, which part of it, and which controllers it has (none: version 2).
+/// One mounted hierarchy: its mount point, its root, and its controllers (`None`: version 2).
 struct Mount {
     point: PathBuf,
     root: String,
     controllers: Option<Vec<String>>,
 }
 
-/// The limits of the process that asks, on the machine below `root`.
+/// Returns the limits of the calling process, on the machine below `root`.
 pub(super) fn limits(root: &Path) -> Limits {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
@@ -55,20 +55,21 @@ impl Limits {
     }
 }
 
-/// `quota period`, both in microseconds; `max` or less than nothing is no limit. A part of a thousandth is dropped.
+/// Parses `quota period`, both in microseconds; `max` or a negative quota is no limit. Fractions of a millicore are
+/// dropped.
 fn cpu_max(text: &str) -> Option<Millicores> {
     let (quota, period) = text.trim().split_once(' ')?;
     let (quota, period): (u64, u64) = (quota.parse().ok()?, period.parse().ok()?);
     Some(Millicores::new(quota.checked_mul(1000)?.checked_div(period)?))
 }
 
-/// `hierarchy:controllers:path`.
+/// Parses `hierarchy:controllers:path`.
 fn group(line: &str) -> Option<(&str, &str)> {
     let mut parts = line.splitn(3, ':').skip(1);
     Some((parts.next()?, parts.next()?))
 }
 
-/// A line of `mountinfo`, if it is about control groups.
+/// Parses a line of `mountinfo`, if it is about control groups.
 fn mount(root: &Path, line: &str) -> Option<Mount> {
     let (place, kind) = line.split_once(" - ")?;
     let mut kind = kind.split(' ');
@@ -84,7 +85,7 @@ fn mount(root: &Path, line: &str) -> Option<Mount> {
 }
 
 impl Mount {
-    /// Whether it is the hierarchy with these controllers; version 2 has an empty list of them.
+    /// Returns whether this is the hierarchy with these controllers; version 2 has an empty list.
     fn has(&self, controllers: &str) -> bool {
         match &self.controllers {
             None => controllers.is_empty(),
@@ -92,8 +93,8 @@ impl Mount {
         }
     }
 
-    /// The directory of a group and all above it, up to where the hierarchy is mounted. In a container the group may
-    /// be named from outside; then the mount itself is the group.
+    /// Returns the directory of a group and all above it, up to the mount point. In a container the group's path may be
+    /// one outside the container; then the mount itself is the group.
     fn way_up(&self, group: &str) -> Vec<PathBuf> {
         let below = if self.root == "/" { Some(group) } else { group.strip_prefix(self.root.as_str()) };
         let below = Path::new(below.unwrap_or_default().trim_start_matches('/'));

@@ -1,4 +1,4 @@
-//! What the machine has beside its GPUs.
+//! CPU, RAM and identity of the machine.
 
 mod cgroup;
 
@@ -8,62 +8,62 @@ use std::path::{Path, PathBuf};
 
 use berth_domain::{BootId, Bytes, HostReport, MachineId, Millicores, NameError};
 
-/// CPU and RAM that the agent may use, and which machine this is.
+/// CPU and RAM that the agent may use, and the identity of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostSeen {
-    /// The machine.
+    /// The id of the machine.
     pub machine: MachineId,
-    /// Its boot.
+    /// The id of its current boot.
     pub boot: BootId,
     /// CPU: the cores that the agent may run on, or the cgroup's limit if that is less.
     pub cpu: Millicores,
     /// RAM: all of it, or the cgroup's limit if that is less.
     pub ram: Bytes,
-    /// RAM that could be had now, on the whole machine.
+    /// RAM that is available now, on the whole machine.
     pub ram_available: Bytes,
 }
 
 impl HostSeen {
-    /// What the server is told of it.
+    /// Returns the part that is reported to the server.
     #[must_use]
     pub const fn report(&self) -> HostReport {
         HostReport { cpu: self.cpu, ram: self.ram }
     }
 }
 
-/// Why a machine cannot say what it has.
+/// Why the host could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// A file that every Linux machine has could not be read.
+    /// A file that Linux machines have could not be read.
     #[error("{path} cannot be read: {source}")]
     File {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// It could be read, and is not what it should be.
+    /// A file was read and its content is not as expected.
     #[error("{path} does not say what it should: {what}")]
     Content {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// What is missing.
+        /// The value that is missing.
         what: &'static str,
     },
-    /// A name that is none.
+    /// A file has an id that is not valid.
     #[error("{path} names nothing: {source}")]
     Name {
-        /// Where it came from.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the id.
         source: NameError,
     },
-    /// Nobody says which machine this is.
+    /// The machine has no id, and none is configured.
     #[error("this machine has no /etc/machine-id: set `inventory.machine_id`, the same for all agents on the machine")]
     Nameless,
 }
 
-/// Where facts about the machine come from.
+/// The place where facts about the host are read.
 #[derive(Clone, Debug)]
 pub struct HostSource {
     root: PathBuf,
@@ -71,19 +71,19 @@ pub struct HostSource {
 }
 
 impl HostSource {
-    /// This machine. A name that is given goes before the one that it has.
+    /// Reads this machine. A configured id replaces the machine's own.
     #[must_use]
     pub fn new(machine: Option<MachineId>) -> Self {
         Self::under("/", machine)
     }
 
-    /// A machine whose `/proc`, `/sys` and `/etc` are below another directory.
+    /// Reads a machine whose `/proc`, `/sys` and `/etc` are below another directory.
     #[must_use]
     pub fn under(root: impl Into<PathBuf>, machine: Option<MachineId>) -> Self {
         Self { root: root.into(), machine }
     }
 
-    /// Looks.
+    /// Reads the host.
     pub fn look(&self) -> Result<HostSeen, HostError> {
         let limits = cgroup::limits(&self.root);
         let total = self.meminfo("MemTotal:")?;
@@ -103,7 +103,7 @@ impl HostSource {
         }
         for path in ["etc/machine-id", "var/lib/dbus/machine-id"] {
             let path = self.root.join(path);
-            // An image that has not been started yet has an empty one, or this word.
+            // An image that was never started has an empty file, or this word.
             let text = fs::read_to_string(&path).unwrap_or_default();
             if !matches!(text.trim(), "" | "uninitialized") {
                 return MachineId::new(text.trim()).map_err(|source| HostError::Name { path, source });
@@ -118,7 +118,7 @@ impl HostSource {
         BootId::new(text.trim()).map_err(|source| HostError::Name { path, source })
     }
 
-    /// The number of cores that the agent may run on.
+    /// Returns the number of cores that the agent may run on.
     fn cores(&self) -> Result<u64, HostError> {
         let path = self.root.join("proc/self/status");
         let text = read(&path)?;
@@ -140,7 +140,7 @@ fn read(path: &Path) -> Result<String, HostError> {
     fs::read_to_string(path).map_err(|source| HostError::File { path: path.to_owned(), source })
 }
 
-/// How many cores a list such as `0-3,8` has.
+/// Returns how many cores a list such as `0-3,8` has.
 fn count_cores(list: &str) -> Option<u64> {
     list.split(',').try_fold(0, |count: u64, range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));

@@ -1,4 +1,4 @@
-//! What is known of one GPU, and what to say of it when the driver says nothing.
+//! The last known state of one GPU, for when the driver does not answer.
 
 use berth_domain::GpuHealth;
 
@@ -9,30 +9,30 @@ use super::watcher::Reading;
 
 /// A GPU that was seen at least once.
 #[derive(Debug, Default)]
-pub(super) struct Known {
-    /// It and its MIG instances, as they were when they were last read.
+pub(super) struct KnownGpu {
+    /// The GPU and its MIG instances, as they were last read.
     devices: Vec<GpuSeen>,
     trouble: Option<Trouble>,
-    /// An error after which it is gone, although the driver may still answer for it.
+    /// An error after which the GPU is gone, although the driver may still answer for it.
     gone: Option<Gone>,
 }
 
 #[derive(Debug)]
 struct Gone {
     why: String,
-    /// Whether the driver stopped answering for it since. If it then answers again, it is back.
+    /// Whether the driver stopped answering for the GPU since. If it then answers again, the GPU is back.
     was_silent: bool,
 }
 
-impl Known {
-    /// Takes the errors that the driver told of it.
+impl KnownGpu {
+    /// Takes in the errors that the driver reported.
     pub(super) fn hear(&mut self, xids: &[u64]) {
         if let Some(why) = xids.iter().copied().find_map(gone) {
             self.gone = Some(Gone { why, was_silent: false });
         }
     }
 
-    /// Takes what its watcher read.
+    /// Takes in what the watcher read.
     pub(super) fn take(&mut self, reading: Reading) {
         self.hear(&reading.xids);
         match reading.devices {
@@ -49,42 +49,42 @@ impl Known {
         }
     }
 
-    /// Its watcher did not answer in time, or there is none.
+    /// Notes that the watcher did not answer in time, or that there is none.
     pub(super) fn is_silent(&mut self, why: String) {
-        // A GPU that is lost stays so until it is read again.
+        // A GPU that is lost stays lost until it is read again.
         if !self.is_lost() {
             self.trouble = Some(Trouble::Unreadable(why));
         }
     }
 
-    /// Whether it could not be read the last time.
+    /// Returns whether the last reading failed.
     pub(super) fn is_in_trouble(&self) -> bool {
         self.trouble.is_some()
     }
 
-    /// The driver no longer has it.
+    /// Notes that the driver no longer lists the GPU.
     pub(super) fn is_missing(&mut self) {
         if let Some(gone) = &mut self.gone {
             gone.was_silent = true;
         }
-        // What the driver said itself is the better reason.
+        // A reason that the driver gave is more precise.
         if matches!(self.trouble, Some(Trouble::Lost(_))) {
             return;
         }
         self.trouble = Some(Trouble::Lost("the driver no longer lists the GPU".to_owned()));
     }
 
-    /// Whether it is gone until somebody does something about it.
+    /// Returns whether the GPU is gone until an operator acts.
     pub(super) fn is_lost(&self) -> bool {
         self.gone.is_some() || matches!(self.trouble, Some(Trouble::Lost(_)))
     }
 
-    /// Whether anything can be said of it.
+    /// Returns whether the GPU was read at least once.
     pub(super) fn was_read(&self) -> bool {
         !self.devices.is_empty()
     }
 
-    /// Why it cannot be read.
+    /// Returns why the GPU cannot be read.
     pub(super) fn why(&self) -> Option<&str> {
         match (&self.trouble, &self.gone) {
             (Some(Trouble::Lost(why) | Trouble::Unreadable(why)), _) => Some(why),
@@ -93,7 +93,7 @@ impl Known {
         }
     }
 
-    /// It and its instances, with what they are worth.
+    /// Returns the GPU and its instances, with their health.
     pub(super) fn seen(&self) -> impl Iterator<Item = GpuSeen> {
         let health = match (&self.trouble, &self.gone) {
             (Some(Trouble::Lost(_)), _) | (_, Some(_)) => GpuHealth::Lost,

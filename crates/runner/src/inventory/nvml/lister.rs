@@ -1,4 +1,4 @@
-//! Which GPUs there are, and how they are joined.
+//! Listing the GPUs, and how they are connected.
 
 use berth_domain::DeviceUuid;
 use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex, P2pStatus, TopologyLevel};
@@ -7,45 +7,45 @@ use nvml_wrapper::{Device, Nvml};
 
 use crate::inventory::seen::{Closeness, GpuLink};
 
-use super::clerk::{Desk, Step};
+use super::worker::{Step, WorkerInbox};
 
-/// No GPU has more.
+/// The most NVLinks of any GPU.
 const MOST_NVLINKS: u32 = 18;
 
-/// What the driver lists.
+/// The GPUs that the driver lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {
     pub(super) version: String,
     pub(super) uuids: Vec<DeviceUuid>,
     pub(super) links: Vec<GpuLink>,
-    /// Those that are counted but cannot be named.
+    /// GPUs that are counted but whose UUIDs cannot be read.
     pub(super) notes: Vec<String>,
 }
 
 impl Listing {
-    /// Whether a GPU may be there: it is listed, or one is that cannot be named.
+    /// Returns whether a GPU may be there: it is listed, or one is listed whose UUID cannot be read.
     pub(super) fn may_have(&self, uuid: &DeviceUuid) -> bool {
         self.uuids.contains(uuid) || !self.notes.is_empty()
     }
 }
 
-/// Lists until nobody asks any more. The thread's whole life.
-pub(super) fn serve(nvml: &Nvml, desk: &Desk<(), Result<Listing, String>>) {
-    // How GPUs are joined does not change while they are there.
+/// Lists GPUs on request until the requester is dropped. This is the body of the thread.
+pub(super) fn serve(nvml: &Nvml, inbox: &WorkerInbox<(), Result<Listing, String>>) {
+    // Connections between GPUs do not change while the GPUs stay.
     let mut last = Listing::default();
-    desk.work(|()| {
-        let step = desk.step();
+    inbox.work(|()| {
+        let step = inbox.step();
         let mut listing = list(nvml, step).map_err(|error| format!("the driver does not list its GPUs: {error}"))?;
         listing.links =
             if listing.uuids == last.uuids { last.links.clone() } else { links(nvml, step, &listing.uuids) };
         last = listing.clone();
-        step.is("nothing");
+        step.set("nothing");
         Ok(listing)
     });
 }
 
 fn list(nvml: &Nvml, step: &Step) -> Result<Listing, NvmlError> {
-    step.is("listing GPUs");
+    step.set("listing GPUs");
     let mut listing = Listing { version: nvml.sys_driver_version()?, ..Listing::default() };
     for index in 0..nvml.device_count()? {
         let uuid = nvml.device_by_index(index).and_then(|device| device.uuid());
@@ -58,9 +58,9 @@ fn list(nvml: &Nvml, step: &Step) -> Result<Listing, NvmlError> {
     Ok(listing)
 }
 
-/// All pairs of which the driver says something.
+/// Returns all pairs of GPUs that the driver describes.
 fn links(nvml: &Nvml, step: &Step, uuids: &[DeviceUuid]) -> Vec<GpuLink> {
-    step.is("reading the topology");
+    step.set("reading the topology");
     let pairs = uuids.iter().enumerate().flat_map(|(at, one)| uuids.iter().skip(at + 1).map(move |other| (one, other)));
     pairs.filter_map(|(one, other)| link(nvml, one.min(other), one.max(other))).collect()
 }
@@ -82,7 +82,7 @@ fn link(nvml: &Nvml, one: &DeviceUuid, other: &DeviceUuid) -> Option<GpuLink> {
     Some(GpuLink { between: (one.clone(), other.clone()), closeness, nvlinks, nvlink })
 }
 
-/// How many NVLinks of the one end at the other.
+/// Returns how many NVLinks connect two GPUs directly.
 fn nvlinks(one: &Device<'_>, other: &Device<'_>) -> u16 {
     let Ok(there) = other.pci_info() else { return 0 };
     let ends_there = |number: &u32| {

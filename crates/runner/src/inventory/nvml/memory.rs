@@ -1,4 +1,4 @@
-//! Memory, with the older call for older drivers.
+//! Reading memory, with the older call for older drivers.
 
 use std::ffi::{OsStr, OsString};
 
@@ -10,7 +10,7 @@ use crate::inventory::seen::MemorySeen;
 
 use super::trouble::{Trouble, is_too_new, needed};
 
-/// Reads memory. The wrapper only has the newer call; its older version, which is as safe, has the older one.
+/// Reads memory. The wrapper has only the newer call; its older version, which is as safe, has the older one.
 pub(super) struct MemoryReader {
     library: OsString,
     older: Option<OlderNvml>,
@@ -21,7 +21,7 @@ impl MemoryReader {
         Self { library: library.to_owned(), older: None }
     }
 
-    /// Total, reserved and used.
+    /// Reads total, reserved and used memory.
     pub(super) fn read(&mut self, device: &Device<'_>) -> Result<MemorySeen, Trouble> {
         const DOING: &str = "reading memory";
         if self.older.is_none() {
@@ -38,7 +38,7 @@ impl MemoryReader {
         self.read_older(&uuid).map_err(|error| Trouble::Unreadable(format!("{DOING}: {error}")))
     }
 
-    /// What the driver keeps for itself is part of what is used here.
+    /// Reads with the older call, in which reserved memory is part of used memory.
     fn read_older(&mut self, uuid: &str) -> Result<MemorySeen, nvml_wrapper_older::error::NvmlError> {
         let nvml = match self.older.take() {
             Some(nvml) => nvml,

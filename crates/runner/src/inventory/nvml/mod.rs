@@ -1,16 +1,16 @@
 //! GPUs through NVML.
 //!
-//! Every call into the driver happens on a thread that nobody depends on: one opens the driver, one lists GPUs, and
-//! each GPU has one that reads it. They are asked and waited for until the deadline; who is late is not waited for
-//! again until it answers.
+//! Calls into the driver happen on threads that the agent does not wait for without a deadline: one opens the driver,
+//! one lists GPUs, and each GPU has one that reads it. A thread that missed its deadline is not waited for again until
+//! it answers.
 
-mod clerk;
 mod known;
 mod lister;
 mod memory;
 mod processes;
 mod trouble;
 mod watcher;
+mod worker;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,46 +23,47 @@ use nvml_wrapper::error::NvmlError;
 
 use super::Detail;
 use super::gpus::GpusSeen;
-use super::seen::DriverSeen;
+use super::seen::DriverStatus;
 use super::settings::InventorySettings;
 
-use clerk::{Answered, Clerk};
-use known::Known;
+use known::KnownGpu;
 use lister::Listing;
 use watcher::{Question, Reading};
+use worker::{DriverWorker, Reply};
 
-/// Where the library is if nobody says. Machines that only run programs have the first, developers' have both.
+/// Names of the library if none is configured. Machines with a driver have the first, machines with development files
+/// both.
 const LIBRARIES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
 
-/// The driver, opened, and the library that it was opened from.
+/// The opened driver, and the library that it was opened from.
 type Opening = Result<(Arc<Nvml>, OsString), String>;
 
-/// The driver's GPUs.
+/// The GPUs of the NVIDIA driver.
 #[derive(Debug)]
 pub struct NvmlGpus {
     settings: InventorySettings,
-    opener: Option<Clerk<Option<Open>, Opening>>,
+    opener: Option<DriverWorker<Option<Open>, Opening>>,
     open: Option<Open>,
-    /// What to close before the driver is opened anew.
+    /// The driver to close before it is opened again.
     closing: Option<Open>,
-    known: BTreeMap<DeviceUuid, Known>,
+    known: BTreeMap<DeviceUuid, KnownGpu>,
     listing: Listing,
-    /// Why the driver cannot be asked.
+    /// Why the driver cannot be used.
     absent: Option<String>,
 }
 
-/// An open driver and those who ask it.
+/// An open driver and the threads that read it.
 #[derive(Debug)]
 struct Open {
     nvml: Arc<Nvml>,
     library: OsString,
-    lister: Clerk<(), Result<Listing, String>>,
-    watchers: BTreeMap<DeviceUuid, Clerk<Question, Reading>>,
+    lister: DriverWorker<(), Result<Listing, String>>,
+    watchers: BTreeMap<DeviceUuid, DriverWorker<Question, Reading>>,
     since: Instant,
 }
 
 impl NvmlGpus {
-    /// The GPUs of the driver that the settings name. Nothing is opened yet.
+    /// Returns the GPUs of the driver that the settings name. The driver is not opened yet.
     #[must_use]
     pub fn new(settings: InventorySettings) -> Self {
         Self {
@@ -76,7 +77,7 @@ impl NvmlGpus {
         }
     }
 
-    /// Looks at them, for no longer than the deadline.
+    /// Reads the GPUs, and takes no longer than the deadline.
     pub fn look(&mut self, now: Timestamp, detail: Detail) -> GpusSeen {
         let until = Instant::now() + Duration::from_millis(self.settings.deadline.millis());
         self.close_if_lost();
@@ -85,11 +86,12 @@ impl NvmlGpus {
             self.ask(&mut open, until, Question { now, detail });
             self.open = Some(open);
         }
-        self.note_the_missing();
+        self.note_missing_gpus();
         self.tell()
     }
 
-    /// Asks everybody at once, then waits: the lister and the watchers of GPUs that are known, then those of new ones.
+    /// Sends all requests at once, then waits: for the lister and the watchers of known GPUs, then for those of new
+    /// ones.
     fn ask(&mut self, open: &mut Open, until: Instant, question: Question) {
         let listing = question.detail == Detail::Full || self.listing.uuids.is_empty();
         if listing {
@@ -98,34 +100,34 @@ impl NvmlGpus {
         open.watch(self.known.keys(), question);
         open.collect(until, question, &mut self.known);
         match open.list(until) {
-            Answered::Yes(Ok(listing)) => (self.listing, self.absent) = (listing, None),
-            Answered::Yes(Err(why)) => self.absent = Some(why),
-            Answered::Late(_) | Answered::NotYet => self.absent = Some(open.lister.excuse()),
-            Answered::Dead => self.absent = Some("listing the GPUs came to a bad end".to_owned()),
-            Answered::NotAsked => {}
+            Reply::Answer(Ok(listing)) => (self.listing, self.absent) = (listing, None),
+            Reply::Answer(Err(why)) => self.absent = Some(why),
+            Reply::Late(_) | Reply::Pending => self.absent = Some(open.lister.describe_delay()),
+            Reply::Ended => self.absent = Some("listing the GPUs came to a bad end".to_owned()),
+            Reply::Idle => {}
         }
         open.watch(self.listing.uuids.iter().filter(|uuid| !self.known.contains_key(*uuid)), question);
         open.collect(until, question, &mut self.known);
     }
 
-    /// Opens the driver, unless it is open. What hangs here hangs on a thread as everywhere.
+    /// Opens the driver, unless it is open. Opening happens on a thread too, since it may hang.
     fn open(&mut self, until: Instant) {
         if self.open.is_some() {
             return;
         }
         if self.opener.is_none() {
             let library = self.settings.library.clone();
-            let work = move |desk: &clerk::Desk<Option<Open>, Opening>| {
-                desk.work(|old| {
-                    desk.step().is("closing the driver");
+            let work = move |inbox: &worker::WorkerInbox<Option<Open>, Opening>| {
+                inbox.work(|old| {
+                    inbox.step().set("closing the driver");
                     if let Some(old) = old {
                         old.close();
                     }
-                    desk.step().is("opening the driver");
+                    inbox.step().set("opening the driver");
                     load(library.as_ref().map(|path| path.as_os_str().to_owned()))
                 });
             };
-            self.opener = Clerk::start("nvml-open".to_owned(), work).ok();
+            self.opener = DriverWorker::start("nvml-open".to_owned(), work).ok();
         }
         let Some(opener) = &mut self.opener else {
             self.absent = Some("no thread could be started to open the driver".to_owned());
@@ -136,11 +138,11 @@ impl NvmlGpus {
         }
         let opened = match opener.answer(until) {
             // A driver that was opened late is open all the same.
-            Answered::Yes(opening) | Answered::Late(opening) => {
+            Reply::Answer(opening) | Reply::Late(opening) => {
                 opening.and_then(|(nvml, library)| Open::new(nvml, library))
             }
-            Answered::NotYet => Err(opener.excuse()),
-            Answered::NotAsked | Answered::Dead => {
+            Reply::Pending => Err(opener.describe_delay()),
+            Reply::Idle | Reply::Ended => {
                 self.opener = None;
                 Err("opening the driver came to a bad end".to_owned())
             }
@@ -151,18 +153,19 @@ impl NvmlGpus {
         }
     }
 
-    /// A lost GPU comes back, if at all, to those who open the driver anew. Not while somebody hangs in it: the
-    /// driver counts who has it open.
+    /// Closes the driver when a GPU is lost: a GPU that comes back is visible only after the driver was opened again.
+    /// The driver stays open while a thread hangs in it, because the driver counts its users.
     fn close_if_lost(&mut self) {
         let reopen = Duration::from_millis(self.settings.reopen.millis());
-        let lost = self.known.values().any(Known::is_lost) || self.absent.is_some() || !self.listing.notes.is_empty();
+        let lost =
+            self.known.values().any(KnownGpu::is_lost) || self.absent.is_some() || !self.listing.notes.is_empty();
         if let Some(open) = self.open.take_if(|open| lost && open.since.elapsed() >= reopen && !open.is_busy()) {
             self.closing = Some(open);
         }
     }
 
-    /// A GPU that can neither be read nor is listed any more is gone. Without a driver nobody knows.
-    fn note_the_missing(&mut self) {
+    /// Notes GPUs that can neither be read nor are listed any more. Without a driver this cannot be decided.
+    fn note_missing_gpus(&mut self) {
         for (uuid, known) in &mut self.known {
             match (&self.open, &self.absent) {
                 (None, Some(why)) => known.is_silent(why.clone()),
@@ -173,14 +176,14 @@ impl NvmlGpus {
     }
 
     fn tell(&self) -> GpusSeen {
-        let mut gpus: Vec<_> = self.known.values().flat_map(Known::seen).collect();
-        // By index; an instance after its GPU.
+        let mut gpus: Vec<_> = self.known.values().flat_map(KnownGpu::seen).collect();
+        // Sorted by index, an instance after its GPU.
         gpus.sort_by_key(|gpu| (gpu.index, gpu.parent.clone(), gpu.uuid.clone()));
         let unread = self.known.iter().filter(|(_, known)| !known.was_read());
         let unread = unread.filter_map(|(uuid, known)| Some(format!("{uuid}: {}", known.why()?)));
         let driver = match &self.absent {
-            Some(why) => DriverSeen::Absent(why.clone()),
-            None => DriverSeen::Present { version: self.listing.version.clone() },
+            Some(why) => DriverStatus::Absent(why.clone()),
+            None => DriverStatus::Present { version: self.listing.version.clone() },
         };
         let notes = self.listing.notes.iter().cloned().chain(unread).collect();
         GpusSeen { gpus, links: self.listing.links.clone(), driver, notes }
@@ -190,15 +193,15 @@ impl NvmlGpus {
 impl Open {
     fn new(nvml: Arc<Nvml>, library: OsString) -> Result<Self, String> {
         let to_list = Arc::clone(&nvml);
-        let lister = Clerk::start("nvml-list".to_owned(), move |desk| lister::serve(&to_list, desk))
+        let lister = DriverWorker::start("nvml-list".to_owned(), move |inbox| lister::serve(&to_list, inbox))
             .map_err(|error| format!("no thread could be started to list GPUs: {error}"))?;
         Ok(Self { nvml, library, lister, watchers: BTreeMap::new(), since: Instant::now() })
     }
 
-    /// The list that was asked for. One that comes late is asked for again.
-    fn list(&mut self, until: Instant) -> Answered<Result<Listing, String>> {
+    /// Returns the list that was asked for. A list that comes late is asked for again.
+    fn list(&mut self, until: Instant) -> Reply<Result<Listing, String>> {
         match self.lister.answer(until) {
-            Answered::Late(_) => {
+            Reply::Late(_) => {
                 self.lister.ask(());
                 self.lister.answer(until)
             }
@@ -206,14 +209,15 @@ impl Open {
         }
     }
 
-    /// Asks the watcher of each GPU, and starts those that are missing.
+    /// Sends a request to the watcher of each GPU, and starts watchers that are missing.
     fn watch<'a>(&mut self, uuids: impl Iterator<Item = &'a DeviceUuid>, question: Question) {
         for uuid in uuids {
             if !self.watchers.contains_key(uuid) {
                 let (nvml, library, of) = (Arc::clone(&self.nvml), self.library.clone(), uuid.clone());
-                let work = move |desk: &clerk::Desk<Question, Reading>| watcher::watch(&nvml, &library, &of, desk);
-                let Ok(clerk) = Clerk::start(format!("nvml-{uuid}"), work) else { continue };
-                self.watchers.insert(uuid.clone(), clerk);
+                let work =
+                    move |inbox: &worker::WorkerInbox<Question, Reading>| watcher::watch(&nvml, &library, &of, inbox);
+                let Ok(worker) = DriverWorker::start(format!("nvml-{uuid}"), work) else { continue };
+                self.watchers.insert(uuid.clone(), worker);
             }
             if let Some(watcher) = self.watchers.get_mut(uuid) {
                 watcher.ask(question);
@@ -221,22 +225,22 @@ impl Open {
         }
     }
 
-    /// Takes what they answer until then. Those who were stuck and came back are asked anew; of what they bring only
-    /// the errors are kept, since the driver tells each of them once.
-    fn collect(&mut self, until: Instant, question: Question, known: &mut BTreeMap<DeviceUuid, Known>) {
+    /// Takes in readings until the deadline. A watcher that was stuck and came back is asked again; of its late reading
+    /// only the errors are kept, since the driver reports each of them once.
+    fn collect(&mut self, until: Instant, question: Question, known: &mut BTreeMap<DeviceUuid, KnownGpu>) {
         self.watchers.retain(|uuid, watcher| {
             let known = known.entry(uuid.clone()).or_default();
             let mut answered = watcher.answer(until);
-            if let Answered::Late(reading) = &answered {
+            if let Reply::Late(reading) = &answered {
                 known.hear(&reading.xids);
                 watcher.ask(question);
                 answered = watcher.answer(until);
             }
             match answered {
-                Answered::Yes(reading) => known.take(reading),
-                Answered::Late(_) | Answered::NotYet => known.is_silent(watcher.excuse()),
-                Answered::NotAsked => {}
-                Answered::Dead => {
+                Reply::Answer(reading) => known.take(reading),
+                Reply::Late(_) | Reply::Pending => known.is_silent(watcher.describe_delay()),
+                Reply::Idle => {}
+                Reply::Ended => {
                     known.is_silent("reading it came to a bad end".to_owned());
                     return false;
                 }
@@ -246,17 +250,17 @@ impl Open {
     }
 
     fn is_busy(&self) -> bool {
-        self.lister.is_busy() || self.watchers.values().any(Clerk::is_busy)
+        self.lister.is_busy() || self.watchers.values().any(DriverWorker::is_busy)
     }
 
-    /// Ends all threads, so that nobody has the driver open.
+    /// Ends all threads, so that the driver is closed.
     fn close(self) {
         self.lister.end();
-        self.watchers.into_values().for_each(Clerk::end);
+        self.watchers.into_values().for_each(DriverWorker::end);
     }
 }
 
-/// Opens the library that was named, or the first that can be.
+/// Opens the library that was configured, or the first one that can be opened.
 fn load(named: Option<OsString>) -> Opening {
     let tried = named.map_or_else(|| LIBRARIES.map(OsString::from).to_vec(), |library| vec![library]);
     let mut why = String::new();
@@ -265,7 +269,7 @@ fn load(named: Option<OsString>) -> Opening {
             Ok(nvml) => return Ok((Arc::new(nvml), library)),
             Err(error) => {
                 why = trouble::no_driver(&error);
-                // Found, and it does not want to: another name would not help.
+                // The library was found and refused to start: another name would not help.
                 if !matches!(error, NvmlError::LibloadingError(_)) {
                     break;
                 }

@@ -1,4 +1,4 @@
-//! Who uses a device.
+//! The processes on a device.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::inventory::seen::{ProcessSeen, ProcessesSeen};
 
 use super::trouble::{Trouble, is_too_new, optional};
 
-/// All processes on a device. A process that computes and draws is on two lists with the same amount.
+/// Returns all processes on a device. A process that computes and renders is on two lists with the same amount.
 pub(super) fn read(device: &Device<'_>) -> Result<ProcessesSeen, Trouble> {
     let newer = [device.running_compute_processes(), device.running_graphics_processes()];
     let [compute, graphics] = match newer {
@@ -21,8 +21,8 @@ pub(super) fn read(device: &Device<'_>) -> Result<ProcessesSeen, Trouble> {
         }
         lists => lists,
     };
-    // A driver may lack the lists of those that draw or share; not the list of those that compute.
-    let lists = [compute, or_nobody(graphics), or_nobody(device.mps_running_compute_processes())];
+    // A driver may lack the lists of rendering and of MPS processes, but not the list of computing ones.
+    let lists = [compute, or_empty(graphics), or_empty(device.mps_running_compute_processes())];
     let mut by_pid: BTreeMap<u32, Option<Bytes>> = BTreeMap::new();
     for list in lists {
         let Some(list) = optional(list, "listing processes")? else { return Ok(ProcessesSeen::Unknown) };
@@ -38,7 +38,7 @@ pub(super) fn read(device: &Device<'_>) -> Result<ProcessesSeen, Trouble> {
     Ok(ProcessesSeen::Listed(by_pid.into_iter().map(|(pid, used)| ProcessSeen { pid, used }).collect()))
 }
 
-fn or_nobody(list: Result<Vec<ProcessInfo>, NvmlError>) -> Result<Vec<ProcessInfo>, NvmlError> {
+fn or_empty(list: Result<Vec<ProcessInfo>, NvmlError>) -> Result<Vec<ProcessInfo>, NvmlError> {
     match list {
         Err(NvmlError::NotSupported) => Ok(Vec::new()),
         Err(error) if is_too_new(&error) => Ok(Vec::new()),

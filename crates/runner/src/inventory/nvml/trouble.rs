@@ -1,18 +1,18 @@
-//! What can be wrong with a driver or a GPU, in words for an operator.
+//! Errors of a driver or a GPU, as text for an operator.
 
 use nvml_wrapper::error::NvmlError;
 
 /// Why a GPU could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// It is gone until somebody does something about it.
+    /// The GPU is gone until an operator acts.
     Lost(String),
-    /// It may be there, but its numbers could not be had.
+    /// The GPU may be there, but its numbers could not be read.
     Unreadable(String),
 }
 
 impl Trouble {
-    /// What an error means for the GPU that the call was about.
+    /// Returns what an error means for the GPU that the call was about.
     pub(super) fn of(error: &NvmlError, doing: &str) -> Self {
         match error {
             NvmlError::GpuLost => Self::Lost("the driver says that the GPU is lost".to_owned()),
@@ -22,7 +22,7 @@ impl Trouble {
     }
 }
 
-/// Takes an answer that a driver need not have. Only a lost GPU is trouble.
+/// Takes a result that a driver need not support. Only a lost GPU is an error.
 pub(super) fn optional<T>(answer: Result<T, NvmlError>, doing: &str) -> Result<Option<T>, Trouble> {
     match answer {
         Ok(value) => Ok(Some(value)),
@@ -33,22 +33,22 @@ pub(super) fn optional<T>(answer: Result<T, NvmlError>, doing: &str) -> Result<O
     }
 }
 
-/// Takes an answer without which nothing can be said.
+/// Takes a result without which the GPU counts as unreadable.
 pub(super) fn needed<T>(answer: Result<T, NvmlError>, doing: &str) -> Result<T, Trouble> {
     answer.map_err(|error| Trouble::of(&error, doing))
 }
 
-/// Whether an older call should be tried instead.
+/// Returns whether an older call should be tried instead.
 pub(super) fn is_too_new(error: &NvmlError) -> bool {
     matches!(error, NvmlError::FunctionNotFound | NvmlError::FailedToLoadSymbol(_))
 }
 
-/// The errors that the driver tells by itself (Xids) after which a GPU is gone until it is reset or the machine is
-/// restarted: it fell off the bus (79), an uncontained memory error (95), its own processor does not answer or failed
-/// (119, 120), a memory error that could not be recovered (140). All others concern single processes, or are counted.
+/// The driver's errors (Xids) after which a GPU is gone until it is reset or the machine is restarted: it fell off the
+/// bus (79), an uncontained memory error (95), its own processor does not answer or failed (119, 120), a memory error
+/// that could not be recovered (140). All others concern single processes, or are counted.
 const GONE: [u64; 5] = [79, 95, 119, 120, 140];
 
-/// Why an Xid means that the GPU is gone, if it does.
+/// Returns why an Xid means that the GPU is gone, if it does.
 pub(super) fn gone(xid: u64) -> Option<String> {
     GONE.contains(&xid).then(|| match xid {
         79 => "the GPU fell off the bus (Xid 79)".to_owned(),
@@ -56,7 +56,7 @@ pub(super) fn gone(xid: u64) -> Option<String> {
     })
 }
 
-/// Why there is no driver, and what can be done.
+/// Returns why there is no driver, and what can be done.
 pub(super) fn no_driver(error: &NvmlError) -> String {
     match error {
         NvmlError::LibloadingError(error) => format!(

@@ -1,4 +1,4 @@
-//! Watching one GPU: its memory, its processes, its instances, its troubles.
+//! Watching one GPU: its memory, processes, instances and errors.
 
 use std::ffi::OsStr;
 
@@ -12,34 +12,34 @@ use nvml_wrapper::{Device, EventSet, Nvml};
 use crate::inventory::Detail;
 use crate::inventory::seen::{ComputeMode, EccSeen, GpuSeen, Telemetry};
 
-use super::clerk::{Desk, Step};
 use super::memory::MemoryReader;
 use super::processes;
 use super::trouble::{Trouble, needed, optional};
+use super::worker::{Step, WorkerInbox};
 
-/// No driver has so many events at once; a stop for one that repeats itself for ever.
+/// More events than a driver has at once; a limit for a driver that repeats one for ever.
 const EVENTS_AT_ONCE: usize = 64;
 
-/// What a watcher is asked.
+/// The request to a watcher.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Question {
     pub(super) now: Timestamp,
     pub(super) detail: Detail,
 }
 
-/// What it answers.
+/// What a watcher read.
 #[derive(Debug)]
 pub(super) struct Reading {
     /// The GPU, then its MIG instances.
     pub(super) devices: Result<Vec<GpuSeen>, Trouble>,
-    /// Errors that the driver told since the last reading.
+    /// Errors that the driver reported since the last reading.
     pub(super) xids: Vec<u64>,
 }
 
-/// Watches one GPU until nobody asks any more. The thread's whole life.
-pub(super) fn watch(nvml: &Nvml, library: &OsStr, uuid: &DeviceUuid, desk: &Desk<Question, Reading>) {
-    let step = desk.step();
-    step.is("registering for events");
+/// Watches one GPU until the requester is dropped. This is the body of the thread.
+pub(super) fn watch(nvml: &Nvml, library: &OsStr, uuid: &DeviceUuid, inbox: &WorkerInbox<Question, Reading>) {
+    let step = inbox.step();
+    step.set("registering for events");
     let mut watcher = Watcher {
         nvml,
         uuid,
@@ -48,10 +48,10 @@ pub(super) fn watch(nvml: &Nvml, library: &OsStr, uuid: &DeviceUuid, desk: &Desk
         memory: MemoryReader::new(library),
         telemetry: Telemetry::default(),
     };
-    desk.work(|question| {
+    inbox.work(|question| {
         let xids = watcher.hear();
         let devices = watcher.read(question);
-        watcher.step.is("nothing");
+        watcher.step.set("nothing");
         Reading { devices, xids }
     });
 }
@@ -62,11 +62,11 @@ struct Watcher<'a> {
     step: &'a Step,
     events: Option<EventSet<'a>>,
     memory: MemoryReader,
-    /// As it was when everything was asked for.
+    /// Telemetry as of the last full look.
     telemetry: Telemetry,
 }
 
-/// Where a driver has no events, there are none.
+/// Registers for events. A driver without events has none to report.
 fn register<'a>(nvml: &'a Nvml, uuid: &DeviceUuid) -> Option<EventSet<'a>> {
     let device = nvml.device_by_uuid(uuid.as_str()).ok()?;
     let set = nvml.create_event_set().ok()?;
@@ -74,9 +74,9 @@ fn register<'a>(nvml: &'a Nvml, uuid: &DeviceUuid) -> Option<EventSet<'a>> {
 }
 
 impl Watcher<'_> {
-    /// What the driver told since the last time.
+    /// Returns the errors that the driver reported since the last call.
     fn hear(&mut self) -> Vec<u64> {
-        self.step.is("listening for events");
+        self.step.set("listening for events");
         let events = self.events.iter().flat_map(|set| std::iter::from_fn(|| set.wait(0).ok()));
         let xids = events.take(EVENTS_AT_ONCE).filter_map(|event| match event.event_data {
             Some(XidError::Value(xid)) => Some(xid),
@@ -88,7 +88,7 @@ impl Watcher<'_> {
     }
 
     fn read(&mut self, question: Question) -> Result<Vec<GpuSeen>, Trouble> {
-        self.step.is("finding the GPU");
+        self.step.set("finding the GPU");
         let device = needed(self.nvml.device_by_uuid(self.uuid.as_str()), "finding the GPU")?;
         let gpu = self.device(&device, self.uuid.clone(), None, question.now)?;
         let mut devices = vec![gpu];
@@ -102,7 +102,7 @@ impl Watcher<'_> {
         Ok(devices)
     }
 
-    /// What a GPU and a MIG instance have in common.
+    /// Reads what a GPU and a MIG instance have in common.
     fn device(
         &mut self,
         device: &Device<'_>,
@@ -110,15 +110,15 @@ impl Watcher<'_> {
         parent: Option<&GpuSeen>,
         taken: Timestamp,
     ) -> Result<GpuSeen, Trouble> {
-        self.step.is("reading the name");
+        self.step.set("reading the name");
         let name = needed(device.name(), "reading the name")?;
         let index = match parent {
             Some(parent) => parent.index,
             None => u16::try_from(needed(device.index(), "reading the index")?).unwrap_or(u16::MAX),
         };
-        self.step.is("reading memory");
+        self.step.set("reading memory");
         let memory = self.memory.read(device)?;
-        self.step.is("listing processes");
+        self.step.set("listing processes");
         let processes = processes::read(device)?;
         Ok(GpuSeen {
             uuid,
@@ -134,9 +134,9 @@ impl Watcher<'_> {
         })
     }
 
-    /// Adds the MIG instances of a GPU. There are holes between them, and one may go while they are read.
+    /// Adds the MIG instances of a GPU. Indices may be unused, and an instance may go while they are read.
     fn instances(&mut self, gpu: &Device<'_>, taken: Timestamp, devices: &mut Vec<GpuSeen>) -> Result<(), Trouble> {
-        self.step.is("listing MIG instances");
+        self.step.set("listing MIG instances");
         let mode = optional(gpu.mig_mode(), "reading the MIG mode")?;
         let Some(parent) = devices.first().cloned().filter(|_| mode.is_some_and(|mode| mode.current == 1)) else {
             return Ok(());
@@ -155,7 +155,7 @@ impl Watcher<'_> {
 }
 
 fn telemetry(device: &Device<'_>, step: &Step) -> Result<Telemetry, Trouble> {
-    step.is("reading load, heat and power");
+    step.set("reading load, heat and power");
     let errors = |kind| optional(device.total_ecc_errors(kind, EccCounter::Volatile), "counting memory errors");
     let corrected = errors(MemoryError::Corrected)?;
     let uncorrected = errors(MemoryError::Uncorrected)?;

@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 
 use super::slot_log::SlotLog;
 
-/// How much is kept of each slot.
+/// How much of each slot's output is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogLimits {
-    /// In memory.
+    /// The bytes kept in memory.
     pub ring: Bytes,
-    /// In the file that is written to; it is copied and cut when it is larger.
+    /// The largest file; a larger one is copied and cut.
     pub file: Bytes,
-    /// How many copies are kept.
+    /// The number of copies.
     pub copies: u32,
 }
 
@@ -37,16 +37,16 @@ pub struct LogDir {
 }
 
 impl LogDir {
-    /// How many starts of a slot are kept, so that the one before can be read after a failure.
+    /// How many starts of a slot are kept, so that the previous one can be read after a failure.
     const GENERATIONS: u32 = 3;
 
-    /// Takes or makes the directory. Others may not read it: programs log what they are asked.
+    /// Opens or makes the directory. Other users may not read it: programs log their requests.
     pub fn open(path: &Path, limits: LogLimits) -> io::Result<Self> {
         make_private(path)?;
         Ok(Self { path: path.to_owned(), limits })
     }
 
-    /// The log of one start of a slot: a new one, or the one that it has (an adopted slot goes on writing to it).
+    /// Opens the log of one start of a slot: a new one, or the existing one (an adopted slot goes on writing to it).
     pub fn slot(&self, slot: SlotId, generation: Generation) -> io::Result<SlotLog> {
         let dir = self.path.join(slot.to_string());
         make_private(&dir)?;
@@ -54,7 +54,7 @@ impl LogDir {
         SlotLog::open(dir.join(format!("{generation}.log")), self.limits)
     }
 
-    /// The log of a slot that is no more: of this start of it, or of the last one that there is. None if there is none.
+    /// Opens the log of an ended slot to read it: of this start, or of the newest one. Returns `None` if there is none.
     pub fn past(&self, slot: SlotId, generation: Option<Generation>) -> io::Result<Option<SlotLog>> {
         let dir = self.path.join(slot.to_string());
         let generation = match generation {
@@ -68,7 +68,7 @@ impl LogDir {
         }
     }
 
-    /// Removes the logs of slots that are no more, except the newest `ended` of them.
+    /// Removes the logs of ended slots, except the newest `ended` of them.
     pub fn prune(&self, living: &BTreeSet<SlotId>, ended: usize) -> io::Result<()> {
         let living: BTreeSet<String> = living.iter().map(ToString::to_string).collect();
         let mut past = Vec::new();
@@ -96,7 +96,7 @@ impl LogDir {
     }
 }
 
-/// Which starts of a slot have a log.
+/// Returns which starts of a slot have a log.
 fn generations(dir: &Path) -> io::Result<Vec<u32>> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

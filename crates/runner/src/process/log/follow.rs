@@ -1,4 +1,4 @@
-//! Reading along.
+//! Following a log while it is written.
 
 use std::fs::File;
 use std::io;
@@ -8,31 +8,31 @@ use std::time::Duration;
 use super::ring::Chunk;
 use super::slot_log::SlotLog;
 
-/// Somebody who reads along. It holds no part of the log: one who is slow loses bytes, and is told how many.
+/// A reader that follows a log. It holds no part of the log: a slow reader loses bytes, and is told how many.
 #[derive(Debug)]
 pub struct Follower {
     log: SlotLog,
-    /// Copies that come first, the newest first, each with where to begin in it.
+    /// Older copies to read first, each with the offset to begin at.
     older: Vec<(File, u64)>,
     position: u64,
-    /// Where the log ended when this began.
+    /// The end of the log when the follower began.
     end: u64,
 }
 
 impl Follower {
-    /// How often it looks.
+    /// How often the log is read.
     const LOOK: Duration = Duration::from_millis(100);
-    /// The most that it takes at once.
+    /// The most bytes that are read at once.
     const PIECE: usize = 64 << 10;
 
     pub(super) fn new(log: SlotLog, older: Vec<(File, u64)>, position: u64, end: u64) -> Self {
         Self { log, older, position, end }
     }
 
-    /// The next part, as soon as there is one. None once everything was read and nobody writes any more.
+    /// Returns the next part, as soon as there is one. Returns `None` once everything was read and the log is closed.
     pub async fn next(&mut self) -> io::Result<Option<Chunk>> {
         loop {
-            // Asked before it is looked: what was written before the end is not missed.
+            // The end is checked before the log is read, so that bytes written before the end are not missed.
             let is_over = self.log.is_over();
             if let Some(chunk) = self.poll()? {
                 return Ok(Some(chunk));
@@ -44,12 +44,13 @@ impl Follower {
         }
     }
 
-    /// The next part of what there was when this began; none at its end, however much was written since.
+    /// Returns the next part of what there was when the follower began; `None` at its end, however much was written
+    /// since.
     pub fn next_before_end(&mut self) -> io::Result<Option<Chunk>> {
         if self.older.is_empty() && self.position >= self.end { Ok(None) } else { self.poll() }
     }
 
-    /// The next part, if there is one now.
+    /// Returns the next part, if there is one now.
     pub fn poll(&mut self) -> io::Result<Option<Chunk>> {
         if let Some(bytes) = self.read_older()? {
             return Ok(Some(Chunk { lost: 0, bytes, next: self.position }));

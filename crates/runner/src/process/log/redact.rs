@@ -1,17 +1,17 @@
-//! Taking secrets out of what slots wrote.
+//! Removing secrets from the output of slots.
 //!
 //! Engines print their settings, tokens included. The file on this machine is closed to other users; what leaves the
-//! machine goes through here. A log is read in pieces that begin and end anywhere, so a piece that may end within a
-//! secret is held back until the next one shows whether it did.
+//! machine is redacted. A log is read in pieces that begin and end anywhere, so a piece that may end within a secret is
+//! held back until the next one shows whether it did.
 
 use std::collections::BTreeSet;
 
-/// Stands where a secret was.
+/// The replacement for a secret.
 const REDACTED: &[u8] = berth_domain::REDACTED.as_bytes();
-/// Shorter values are part of ordinary words.
-const LEAST: usize = 8;
-/// A part of a secret that is shorter than this says little, and would be found by chance.
-const LEAST_PART: usize = 4;
+/// Shorter values are not redacted: they are part of ordinary words.
+const SHORTEST_VALUE: usize = 8;
+/// A part of a secret that is shorter than this reveals little, and would be found by chance.
+const SHORTEST_PART: usize = 4;
 
 /// The values that must not be shown, the longest first.
 #[derive(Clone, Default)]
@@ -26,16 +26,16 @@ impl std::fmt::Debug for Redactor {
 }
 
 impl Redactor {
-    /// A redactor of these values. Those that are shorter than 8 bytes are not looked for.
+    /// Returns a redactor of these values. Values shorter than 8 bytes are not redacted.
     #[must_use]
     pub fn new(values: impl IntoIterator<Item = Vec<u8>>) -> Self {
-        let values: BTreeSet<Vec<u8>> = values.into_iter().filter(|value| value.len() >= LEAST).collect();
+        let values: BTreeSet<Vec<u8>> = values.into_iter().filter(|value| value.len() >= SHORTEST_VALUE).collect();
         let mut values: Vec<Vec<u8>> = values.into_iter().collect();
         values.sort_by_key(|value| std::cmp::Reverse(value.len()));
         Self { values }
     }
 
-    /// The whole text without the values, which may begin or end within one.
+    /// Redacts a whole text, which may begin or end within a value.
     #[must_use]
     pub fn redact(&self, bytes: Vec<u8>) -> Vec<u8> {
         let mut pieces = self.clone().pieces();
@@ -44,32 +44,32 @@ impl Redactor {
         shown
     }
 
-    /// For a text that comes in pieces.
+    /// Returns a redactor for a text that comes in pieces.
     #[must_use]
     pub fn pieces(self) -> RedactedPieces {
         RedactedPieces { redactor: self, held: Vec::new(), is_begin: true }
     }
 
-    /// Which value begins here.
+    /// Returns the value that begins here.
     fn value_at(&self, bytes: &[u8]) -> Option<&[u8]> {
         self.values.iter().map(Vec::as_slice).find(|value| bytes.starts_with(value))
     }
 
-    /// How much of the end of a value is at the beginning of these bytes.
+    /// Returns how much of the end of a value is at the beginning of these bytes.
     fn end_of_value(&self, bytes: &[u8]) -> usize {
         let ends =
-            |value: &Vec<u8>| (LEAST_PART..value.len()).rev().find(|n| bytes.starts_with(&value[value.len() - n..]));
+            |value: &Vec<u8>| (SHORTEST_PART..value.len()).rev().find(|n| bytes.starts_with(&value[value.len() - n..]));
         self.values.iter().filter_map(ends).max().unwrap_or(0)
     }
 
-    /// How much of the beginning of a value is at the end of these bytes.
+    /// Returns how much of the beginning of a value is at the end of these bytes.
     fn begin_of_value(&self, bytes: &[u8]) -> usize {
         let begins = |value: &Vec<u8>| (1..value.len()).rev().find(|n| bytes.ends_with(&value[..*n]));
         self.values.iter().filter_map(begins).max().unwrap_or(0)
     }
 }
 
-/// A text that comes in pieces, without secrets.
+/// Redacts a text that comes in pieces.
 #[derive(Debug)]
 pub struct RedactedPieces {
     redactor: Redactor,
@@ -78,7 +78,7 @@ pub struct RedactedPieces {
 }
 
 impl RedactedPieces {
-    /// What can be shown of the text so far.
+    /// Adds a piece and returns what can be shown of the text so far.
     pub fn push(&mut self, bytes: Vec<u8>) -> Vec<u8> {
         if self.redactor.values.is_empty() {
             return bytes;
@@ -90,7 +90,7 @@ impl RedactedPieces {
             at = self.redactor.end_of_value(&text);
             shown.extend_from_slice(if at > 0 { REDACTED } else { &[] });
         }
-        // What may be the beginning of a value waits for the next piece.
+        // Bytes that may begin a value wait for the next piece.
         let keep = self.redactor.begin_of_value(&text[at..]);
         while at < text.len() - keep {
             match self.redactor.value_at(&text[at..]) {
@@ -108,11 +108,11 @@ impl RedactedPieces {
         shown
     }
 
-    /// The end of the text, or of what is known of it before a gap.
+    /// Returns the end of the text, or of what is known of it before a gap.
     pub fn finish(&mut self) -> Vec<u8> {
         self.is_begin = true;
         let held = std::mem::take(&mut self.held);
-        if held.len() < LEAST_PART { held } else { REDACTED.to_vec() }
+        if held.len() < SHORTEST_PART { held } else { REDACTED.to_vec() }
     }
 }
 
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_secret_is_not_held_back() {
+    fn text_without_a_secret_is_not_held_back() {
         let mut pieces = redactor().pieces();
         assert_eq!(pieces.push(b"ready\n".to_vec()), b"ready\n");
     }

@@ -1,19 +1,19 @@
-//! The last bytes of something that has no end.
+//! The last bytes of a stream.
 
 use std::collections::VecDeque;
 
 /// A part of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
-    /// How many bytes before it were written and are nowhere any more.
+    /// How many bytes before it were written and are lost.
     pub lost: u64,
-    /// The bytes.
+    /// The bytes of this part.
     pub bytes: Vec<u8>,
-    /// The position behind it: where to go on.
+    /// The position after it: where to continue.
     pub next: u64,
 }
 
-/// A ring of a fixed size. It takes room only for what is in it.
+/// A ring buffer with a maximum size. It allocates memory only for its content.
 #[derive(Debug)]
 pub(super) struct Ring {
     bytes: VecDeque<u8>,
@@ -30,7 +30,7 @@ impl Ring {
         self.limit
     }
 
-    /// How many bytes there have been.
+    /// Returns how many bytes there have been.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
@@ -43,7 +43,7 @@ impl Ring {
         self.bytes.extend(kept);
     }
 
-    /// Bytes that nobody will see: what is before them goes too, so that no two parts stand side by side that were apart.
+    /// Skips bytes that will never be read. Earlier bytes are dropped too, so that the ring has no gap.
     pub(super) fn skip(&mut self, count: u64) {
         self.end += count;
         self.bytes.clear();
@@ -53,12 +53,12 @@ impl Ring {
         self.bytes.range(self.bytes.len().saturating_sub(count)..).copied().collect()
     }
 
-    /// The position of the first byte that is in it.
+    /// Returns the position of the first byte in the ring.
     pub(super) fn start(&self) -> u64 {
         self.end - self.bytes.len() as u64
     }
 
-    /// At most so many bytes from a position on, which is not before its start.
+    /// Returns at most `most` bytes from a position on, which is not before the start.
     pub(super) fn since(&self, position: u64, most: usize) -> Vec<u8> {
         let skipped = usize::try_from(position.saturating_sub(self.start())).unwrap_or(usize::MAX);
         self.bytes.iter().skip(skipped).take(most).copied().collect()

@@ -15,10 +15,10 @@ use super::directory::LogLimits;
 use super::follow::Follower;
 use super::ring::{Chunk, Ring};
 
-/// A file is cut at a multiple of this, which every block size divides.
+/// Files are cut at a multiple of this, which all block sizes divide.
 const CUT_AT: u64 = 64 << 10;
 
-/// What one start of a slot wrote. A clone is the same log.
+/// The output of one start of a slot. A clone is the same log.
 #[derive(Clone, Debug)]
 pub struct SlotLog {
     shared: Arc<Shared>,
@@ -29,9 +29,9 @@ struct Shared {
     path: PathBuf,
     limits: LogLimits,
     reader: Mutex<Reader>,
-    /// Nobody writes to it any more.
+    /// No process writes to the log any more.
     is_over: AtomicBool,
-    /// It is of a slot that is no more: it is read, and nothing else.
+    /// The log is of an ended slot: it is only read.
     is_past: bool,
 }
 
@@ -48,7 +48,7 @@ impl SlotLog {
         Self::of(path, file, limits, false)
     }
 
-    /// The log of a slot that is no more.
+    /// Opens the log of an ended slot.
     pub(super) fn open_past(path: PathBuf, limits: LogLimits) -> io::Result<Self> {
         let file = File::open(&path)?;
         Self::of(path, file, limits, true)
@@ -63,37 +63,37 @@ impl SlotLog {
         Ok(log)
     }
 
-    /// Says that nobody writes to it any more: whoever follows it comes to its end.
+    /// Notes that no process writes to the log any more: followers come to its end.
     pub fn close(&self) {
         self.shared.is_over.store(true, Ordering::Release);
     }
 
-    /// Whether nobody writes to it any more.
+    /// Returns whether no process writes to the log any more.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.shared.is_over.load(Ordering::Acquire)
     }
 
-    /// The file that the program writes to.
+    /// Returns the file that the program writes to.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.shared.path
     }
 
-    /// Where a keeper notes how the program ended.
+    /// Returns the path of the exit file, where a supervisor notes how the program ended.
     #[must_use]
     pub fn exit_file(&self) -> PathBuf {
         self.shared.path.with_extension("exit")
     }
 
-    /// What the program gets as its output and its errors: the file itself, in the order of writing.
+    /// Returns the output and error streams of the program: the file itself, in the order of writing.
     pub(in crate::process) fn stdio(&self) -> io::Result<(Stdio, Stdio)> {
         let reader = self.shared.reader.lock();
         Ok((reader.file.try_clone()?.into(), reader.file.try_clone()?.into()))
     }
 
-    /// Reads what was written since, and cuts the file if it is too large. To be called now and then for every slot;
-    /// costs one `fstat` if there is nothing new, and never reads more than the ring holds.
+    /// Reads what was written since the last call, and cuts the file if it is too large. Called regularly for each
+    /// slot; it costs one `fstat` if there is nothing new, and never reads more than the ring holds.
     pub fn pump(&self) -> io::Result<()> {
         let mut reader = self.shared.reader.lock();
         let length = reader.catch_up()?;
@@ -114,14 +114,14 @@ impl SlotLog {
         copied
     }
 
-    /// The last bytes, at most as many as the ring holds.
+    /// Returns the last bytes, at most as many as the ring holds.
     pub fn tail(&self, bytes: usize) -> io::Result<Vec<u8>> {
         self.pump()?;
         Ok(self.shared.reader.lock().ring.tail(bytes))
     }
 
-    /// Appends a line of the agent's own: why the slot was not started, say. It begins with `berth: `, so that nobody
-    /// takes it for the program's. A line that cannot be written is a line that is not shown.
+    /// Appends a line of the agent, for example why the slot was not started. It begins with `berth: `, to tell it from
+    /// the program's output. A line that cannot be written is dropped.
     pub fn note(&self, text: &str) {
         let is_in_a_line = self.tail(1).is_ok_and(|last| !last.is_empty() && last != b"\n");
         let break_it = if is_in_a_line { "\n" } else { "" };
@@ -132,19 +132,19 @@ impl SlotLog {
         }
     }
 
-    /// How many bytes there have been, those included that were there before this agent.
+    /// Returns how many bytes there have been, including those before this agent.
     pub fn end(&self) -> io::Result<u64> {
         self.pump()?;
         Ok(self.shared.reader.lock().ring.end())
     }
 
-    /// What was written from a position on, at most so many bytes of it: from memory, or from the file, which has more.
+    /// Returns at most `most` bytes from a position on: from memory, or from the file, which has more.
     pub fn read(&self, position: u64, most: usize) -> io::Result<Chunk> {
         self.pump()?;
         self.shared.reader.lock().read(position, most)
     }
 
-    /// Follows it: first the last `tail` bytes, as far back as there are copies; then what comes.
+    /// Follows the log: first the last `tail` bytes, as far back as there are copies; then what is written.
     pub fn follow(&self, tail: u64) -> io::Result<Follower> {
         self.pump()?;
         let reader = self.shared.reader.lock();
@@ -165,8 +165,8 @@ impl SlotLog {
         Ok(Follower::new(self.clone(), older, end - tail.min(reader.offset), end))
     }
 
-    /// Copies what comes before `end` away: `.1` is the newest copy. It takes twice the limit, so that what comes between
-    /// two looks is not missing, and no more, however much that is.
+    /// Copies what comes before `end`: `.1` is the newest copy. It copies at most twice the limit, so that bytes
+    /// written between two reads are not missing.
     fn copy(&self, file: &File, end: u64) -> io::Result<Option<File>> {
         let copies = self.shared.limits.copies;
         if copies == 0 {
@@ -191,7 +191,7 @@ impl SlotLog {
     }
 }
 
-/// Appends a part of a file to its copy, if there is to be one.
+/// Appends a part of a file to its copy, if there is one.
 fn copy_part(file: &File, copy: Option<File>, mut position: u64, end: u64) -> io::Result<()> {
     let Some(mut copy) = copy else { return Ok(()) };
     let mut buffer = vec![0; 64 << 10];
@@ -217,7 +217,7 @@ impl Reader {
             bytes.resize(wanted, 0);
             let count = self.file.read_at(&mut bytes, from - in_file)?;
             bytes.truncate(count);
-            // Somebody else cut the file.
+            // Another process cut the file.
             if count == 0 {
                 from = in_memory;
             }
@@ -228,11 +228,11 @@ impl Reader {
         Ok(Chunk { lost: from.saturating_sub(position), next: from + bytes.len() as u64, bytes })
     }
 
-    /// Reads to the end of the file and says how long it is.
+    /// Reads to the end of the file and returns its length.
     fn catch_up(&mut self) -> io::Result<u64> {
         let length = self.file.metadata()?.len();
         if length < self.offset {
-            // Somebody else cut it.
+            // Another process cut the file.
             self.offset = 0;
         }
         let behind = length - self.offset;

@@ -188,6 +188,16 @@ impl Tokens {
 
     /// Finds out whose secret this is.
     pub fn bearer(&self, secret: &str, now: Timestamp) -> Result<Caller, Rejection> {
+        self.bearer_if(secret, now, |_| Ok(()))
+    }
+
+    /// Finds out whose secret this is, and whether it counts here. A secret that does not is not used by asking with it.
+    pub fn bearer_if<E: From<Rejection>>(
+        &self,
+        secret: &str,
+        now: Timestamp,
+        counts: impl FnOnce(&Caller) -> Result<(), E>,
+    ) -> Result<Caller, E> {
         // The id in a token is no secret: it finds the row. The rest is compared as a whole, in constant time.
         let id = secret.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_')).map(|(id, _)| id);
         let id = id.and_then(|id| Uuid::try_parse(id).ok()).map(TokenId).ok_or(Rejection::Unknown)?;
@@ -199,8 +209,10 @@ impl Tokens {
                 Mismatch::Wrong => Rejection::Unknown,
                 Mismatch::Expired(at) => Rejection::Expired(Time(at)),
             })?;
+            let caller = row.caller();
+            counts(&caller)?;
             row.note_use(now);
-            (row.caller(), shown)
+            (caller, shown)
         };
         if shown == Shown::Next {
             self.promote(id, hash);

@@ -1,7 +1,7 @@
-//! What an agent tells of its machine in its log: at its start, and when it changes.
+//! Log lines about the machine: at the agent's start, and when something changes.
 //!
-//! An operator who wonders why a runner offers nothing reads it here first: which driver answers and which does not,
-//! which GPUs there are and in which health, and which runtimes have their program.
+//! They tell an operator why a runner offers nothing: whether the driver answers, which GPUs there are and in which
+//! health, and which runtimes have their program.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -9,76 +9,78 @@ use std::time::{Duration, Instant};
 
 use berth_domain::{DeviceUuid, GpuHealth, RuntimeKind};
 
-use crate::inventory::{DriverSeen, GpuSeen, Inventory};
+use crate::inventory::{DriverStatus, GpuSeen, Inventory};
 use crate::runtime::Runtimes;
 
-/// Notes of the inventory are told again after this, if they changed.
-const NOTES_AGAIN: Duration = Duration::from_secs(60);
+/// How often notes of the inventory are logged again, if they changed.
+const NOTES_EVERY: Duration = Duration::from_secs(60);
 
-/// What was told of the machine last.
+/// What was last logged of the machine.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
-    driver: Option<DriverSeen>,
+pub(super) struct InventoryLog {
+    driver: Option<DriverStatus>,
     gpus: BTreeMap<DeviceUuid, GpuHealth>,
     notes: Vec<String>,
-    notes_told: Option<Instant>,
-    /// It was said that there is no GPU.
-    said_none: bool,
+    notes_logged: Option<Instant>,
+    /// Whether the log says that there is no GPU.
+    has_warned_of_no_gpu: bool,
 }
 
-impl Findings {
-    /// Tells what is new of the driver and the GPUs. Health that changed is told again; use of memory is not.
-    pub(super) fn tell(&mut self, inventory: &Inventory) {
-        self.tell_driver(&inventory.driver);
+impl InventoryLog {
+    /// Logs what is new of the driver and the GPUs. A change of health is logged; memory use is not.
+    pub(super) fn log_changes(&mut self, inventory: &Inventory) {
+        self.log_driver(&inventory.driver);
         for gpu in &inventory.gpus {
-            self.tell_gpu(gpu);
+            self.log_gpu(gpu);
         }
-        self.tell_notes(&inventory.notes);
-        self.tell_if_none(inventory);
+        self.log_notes(&inventory.notes);
+        self.warn_if_no_gpu(inventory);
     }
 
-    /// Notes may say for how long something has lasted, so that they differ at each look: they are told now and then.
-    fn tell_notes(&mut self, notes: &[String]) {
-        if self.notes == notes || self.notes_told.is_some_and(|told| told.elapsed() < NOTES_AGAIN) {
+    /// Logs notes. They may contain durations and so differ at each look: they are logged again after a while.
+    fn log_notes(&mut self, notes: &[String]) {
+        if self.notes == notes || self.notes_logged.is_some_and(|told| told.elapsed() < NOTES_EVERY) {
             return;
         }
         for note in notes.iter().filter(|note| !self.notes.contains(note)) {
             tracing::warn!("{note}");
         }
         self.notes = notes.to_vec();
-        self.notes_told = Some(Instant::now());
+        self.notes_logged = Some(Instant::now());
     }
 
-    fn tell_driver(&mut self, driver: &DriverSeen) {
-        let is_unlisted = matches!(driver, DriverSeen::Present { version } if version.is_empty());
-        // Why it does not answer may say for how long already, and is told once.
-        let is_same = |told: &DriverSeen| {
-            told == driver || matches!((told, driver), (DriverSeen::Absent(_), DriverSeen::Absent(_)))
+    fn log_driver(&mut self, driver: &DriverStatus) {
+        let is_unlisted = matches!(driver, DriverStatus::Present { version } if version.is_empty());
+        // The reason of a driver that does not answer may contain a duration, and is logged once.
+        let is_same = |told: &DriverStatus| {
+            told == driver || matches!((told, driver), (DriverStatus::Absent(_), DriverStatus::Absent(_)))
         };
         if is_unlisted || self.driver.as_ref().is_some_and(is_same) {
             return;
         }
         match driver {
-            DriverSeen::Simulated => tracing::info!("the GPUs are simulated: no driver is asked"),
-            DriverSeen::Present { version } => tracing::info!(version, "the NVIDIA driver answers, version {version}"),
-            // Without a GPU the line about that says it.
-            DriverSeen::Absent(why) if !self.gpus.is_empty() => {
+            DriverStatus::Simulated => tracing::info!("the GPUs are simulated: no driver is asked"),
+            DriverStatus::Present { version } => {
+                tracing::info!(version, "the NVIDIA driver answers, version {version}");
+            }
+            // Without a GPU, the message about that contains the reason.
+            DriverStatus::Absent(why) if !self.gpus.is_empty() => {
                 tracing::warn!(why, "the NVIDIA driver does not answer: {why}");
             }
-            DriverSeen::Absent(_) => {}
+            DriverStatus::Absent(_) => {}
         }
         self.driver = Some(driver.clone());
     }
 
-    fn tell_gpu(&mut self, gpu: &GpuSeen) {
+    fn log_gpu(&mut self, gpu: &GpuSeen) {
         let GpuSeen { uuid, index, name, health, trouble, .. } = gpu;
         if self.gpus.insert(uuid.clone(), *health) == Some(*health) {
             return;
         }
         let (total, reserved) = (gpu.memory.total, gpu.memory.reserved);
         let part = gpu.parent.as_ref().map(|parent| format!(", a MIG instance of {parent}")).unwrap_or_default();
-        let kept = if reserved.is_zero() { String::new() } else { format!(" ({reserved} kept by the driver)") };
-        let what = format!("GPU {index}: {name}, {total}{kept}, {uuid}{part}");
+        let reserve = if reserved.is_zero() { String::new() } else { format!(" ({reserved} kept by the driver)") };
+        let what = format!("GPU {index}: {name}, {total}{reserve}, {uuid}{part}");
         let why = trouble.as_deref().unwrap_or("the driver does not say why");
         match health {
             GpuHealth::Ok => tracing::info!(%uuid, "{what}"),
@@ -88,20 +90,20 @@ impl Findings {
         }
     }
 
-    fn tell_if_none(&mut self, inventory: &Inventory) {
+    fn warn_if_no_gpu(&mut self, inventory: &Inventory) {
         let is_none = inventory.gpus.is_empty();
-        if is_none && !self.said_none {
+        if is_none && !self.has_warned_of_no_gpu {
             match &inventory.driver {
-                DriverSeen::Absent(why) => {
+                DriverStatus::Absent(why) => {
                     tracing::warn!("no GPU was found, only work without GPUs can run here: no driver: {why}");
                 }
-                DriverSeen::Present { .. } => {
+                DriverStatus::Present { .. } => {
                     tracing::warn!("no GPU was found, only work without GPUs can run here: the driver lists none");
                 }
-                DriverSeen::Simulated => tracing::warn!("no GPU is simulated, only work without GPUs can run here"),
+                DriverStatus::Simulated => tracing::warn!("no GPU is simulated, only work without GPUs can run here"),
             }
         }
-        self.said_none = is_none;
+        self.has_warned_of_no_gpu = is_none;
     }
 }
 
@@ -113,8 +115,8 @@ fn kind_word(kind: RuntimeKind) -> &'static str {
     }
 }
 
-/// Tells which runtimes there are, and whether the program of each is on the machine.
-pub(super) fn tell_runtimes(runtimes: &Runtimes, path: &OsStr) {
+/// Logs which runtimes there are, and whether the program of each is on the machine.
+pub(super) fn log_runtimes(runtimes: &Runtimes, path: &OsStr) {
     let mut found = 0;
     for runtime in runtimes.iter() {
         let (name, kind) = (runtime.name(), kind_word(runtime.kind()));

@@ -1,4 +1,4 @@
-//! What the server asks for beside slots. Each request has a task of its own: a slow reader holds up no round.
+//! Requests of the server beside slots. Each request has a task of its own: a slow reader delays no round.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,49 +10,66 @@ use berth_estimate::Reader;
 use berth_wire::{AgentRequest, Problem, ProblemCode, RequestId, RequestKind};
 use tokio::task::JoinHandle;
 
-use super::Agent;
+use super::config::AgentSettings;
+use super::slots::Slots;
 use crate::process::{Chunk, Follower, RedactedPieces, Redactor, SlotLog};
 
-/// How many are answered at once. The server tells those again that are left.
-const AT_ONCE: usize = 16;
+/// How many requests are answered at once. The server repeats the others.
+const MAX_AT_ONCE: usize = 16;
 
 /// The answers that are under way.
-pub(super) struct Answers {
+pub(super) struct RequestAnswers {
     client: Client,
     runner: RunnerId,
     tasks: BTreeMap<RequestId, JoinHandle<()>>,
 }
 
-impl Answers {
+impl RequestAnswers {
     pub(super) fn new(client: Client, runner: RunnerId) -> Self {
         Self { client, runner, tasks: BTreeMap::new() }
     }
 
-    /// Whether there is room for this one, and it is not being answered already.
-    fn admits(&mut self, id: RequestId) -> bool {
-        self.tasks.retain(|_, task| !task.is_finished());
-        self.tasks.len() < AT_ONCE && !self.tasks.contains_key(&id)
+    /// Begins to answer the requests that are not being answered yet.
+    pub(super) fn answer(
+        &mut self,
+        requests: Vec<AgentRequest>,
+        slots: &Slots,
+        settings: &AgentSettings,
+        redactor: impl Fn() -> Redactor,
+    ) {
+        for request in requests {
+            if self.may_answer(request.id) {
+                let response = respond(&request.kind, slots, settings, &redactor);
+                self.spawn(request.id, response);
+            }
+        }
     }
 
-    fn spawn(&mut self, id: RequestId, found: Found) {
+    /// Returns whether one more request may be answered, and this one is not being answered already.
+    fn may_answer(&mut self, id: RequestId) -> bool {
+        self.tasks.retain(|_, task| !task.is_finished());
+        self.tasks.len() < MAX_AT_ONCE && !self.tasks.contains_key(&id)
+    }
+
+    fn spawn(&mut self, id: RequestId, response: Response) {
         let (client, runner) = (self.client.clone(), self.runner.clone());
         let answering = async move {
-            let answered = match found {
-                Found::Log { log, tail_bytes, follow, redactor } => {
+            let answered = match response {
+                Response::Log { log, tail_bytes, follow, redactor } => {
                     send_log(&client, &runner, id, &log, tail_bytes, follow, redactor.pieces()).await
                 }
-                Found::Files { reader, question } => {
+                Response::Files { reader, question } => {
                     match tokio::task::spawn_blocking(move || read_files(&reader, &question)).await {
                         Ok(answer) => client.answer_with_json(&runner, id, &answer).await,
-                        // It was aborted: nobody waits for it.
+                        // The task was aborted: the server no longer waits for it.
                         Err(_) => Ok(()),
                     }
                 }
-                Found::Nothing(problem) => client.answer_with_problem(&runner, id, &problem).await,
+                Response::Problem(problem) => client.answer_with_problem(&runner, id, &problem).await,
             };
             match answered {
                 Ok(()) => {}
-                // Readers come and go.
+                // Readers of logs may disconnect at any time.
                 Err(error) if error.is_code(ProblemCode::ReaderLeft) || error.is_code(ProblemCode::UnknownRequest) => {}
                 Err(error) => tracing::warn!(request = %id, %error, "a request was not answered in full"),
             }
@@ -61,14 +78,14 @@ impl Answers {
     }
 }
 
-impl Drop for Answers {
+impl Drop for RequestAnswers {
     fn drop(&mut self) {
         self.tasks.values().for_each(JoinHandle::abort);
     }
 }
 
 /// What a request is answered with.
-enum Found {
+enum Response {
     Log {
         log: SlotLog,
         tail_bytes: u64,
@@ -80,55 +97,31 @@ enum Found {
         reader: Reader,
         question: Box<Question>,
     },
-    Nothing(Box<Problem>),
+    Problem(Box<Problem>),
 }
 
-impl Found {
-    fn nothing(status: u16, code: &str, detail: impl Into<String>) -> Self {
-        Self::Nothing(Box::new(Problem::new(status, code, "No", detail)))
+impl Response {
+    fn problem(status: u16, code: &str, detail: impl Into<String>) -> Self {
+        Self::Problem(Box::new(Problem::new(status, code, "No", detail)))
     }
 }
 
-impl Agent {
-    /// Begins to answer what was not begun yet.
-    pub(super) fn answer(&mut self, requests: Vec<AgentRequest>) {
-        for request in requests {
-            if self.answers.admits(request.id) {
-                let found = self.find(&request.kind);
-                self.answers.spawn(request.id, found);
-            }
+fn respond(kind: &RequestKind, slots: &Slots, settings: &AgentSettings, redactor: impl Fn() -> Redactor) -> Response {
+    match *kind {
+        RequestKind::Estimate { ref question } => {
+            let reader = Reader {
+                who: format!("runner {}", settings.id),
+                setting: "agent.model_dirs",
+                directories: settings.model_dirs.clone(),
+            };
+            Response::Files { reader, question: question.clone() }
         }
-    }
-
-    fn find(&self, kind: &RequestKind) -> Found {
-        match *kind {
-            RequestKind::Estimate { ref question } => {
-                let reader = Reader {
-                    who: format!("runner {}", self.settings.id),
-                    setting: "agent.model_dirs",
-                    directories: self.settings.model_dirs.clone(),
-                };
-                Found::Files { reader, question: question.clone() }
-            }
-            RequestKind::Logs { slot_id, generation, tail_bytes, follow } => {
-                let kept = self.record.kept().get(&slot_id).map(|kept| kept.generation);
-                let is_meant = kept.is_some() && generation.is_none_or(|generation| kept == Some(generation));
-                let log = match self.live.get(&slot_id).filter(|_| is_meant) {
-                    Some(live) => Ok(Some(live.log.clone())),
-                    None => self.logs.past(slot_id, generation),
-                };
-                match log {
-                    Ok(Some(log)) => Found::Log { log, tail_bytes, follow, redactor: self.redactor() },
-                    Ok(None) => {
-                        Found::nothing(404, "no_log", format!("there is no log of slot {slot_id}, or no longer"))
-                    }
-                    Err(error) => Found::nothing(500, "unreadable", format!("the log of slot {slot_id}: {error}")),
-                }
-            }
-            RequestKind::Unknown => {
-                Found::nothing(501, "unsupported", "this version of the agent does not know how to")
-            }
-        }
+        RequestKind::Logs { slot_id, generation, tail_bytes, follow } => match slots.find_log(slot_id, generation) {
+            Ok(Some(log)) => Response::Log { log, tail_bytes, follow, redactor: redactor() },
+            Ok(None) => Response::problem(404, "no_log", format!("there is no log of slot {slot_id}, or no longer")),
+            Err(error) => Response::problem(500, "unreadable", format!("the log of slot {slot_id}: {error}")),
+        },
+        RequestKind::Unknown => Response::problem(501, "unsupported", "this version of the agent does not know how to"),
     }
 }
 
@@ -139,7 +132,7 @@ fn read_files(reader: &Reader, question: &Question) -> Answer {
     }
 }
 
-/// Sends what a slot wrote, and what it writes until it is gone if it is to be followed.
+/// Sends the log of a slot, and what it writes until it is gone if the log is followed.
 async fn send_log(
     client: &Client,
     runner: &RunnerId,
@@ -186,7 +179,7 @@ async fn read(mut follower: Follower, mut upload: Upload, follow: bool, mut piec
     }
 }
 
-/// Where something is missing, a line says so. Secrets are taken out.
+/// Redacts a chunk, and marks where bytes are missing.
 fn text(chunk: Chunk, pieces: &mut RedactedPieces) -> Vec<u8> {
     match chunk.lost {
         0 => pieces.push(chunk.bytes),

@@ -1,12 +1,12 @@
-//! What NVML says when it does not do as it was asked.
+//! The error codes of NVML.
 
 use nvml_wrapper_sys::bindings as nvml;
 use serde::Deserialize;
 
-/// An error code of NVML. Scripts name them in small letters, without the `NVML_ERROR_` in front.
+/// An error code of NVML. Scripts name them in small letters, without `NVML_ERROR_` in front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Refusal {
+pub(crate) enum ErrorCode {
     Uninitialized,
     InvalidArgument,
     NotSupported,
@@ -28,8 +28,8 @@ pub(crate) enum Refusal {
     Unknown,
 }
 
-impl Refusal {
-    /// The number that goes over the C interface.
+impl ErrorCode {
+    /// Returns the code of the C interface.
     pub(crate) const fn code(self) -> nvml::nvmlReturn_t {
         match self {
             Self::Uninitialized => nvml::nvmlReturn_enum_NVML_ERROR_UNINITIALIZED,
@@ -55,5 +55,5 @@ impl Refusal {
     }
 }
 
-/// How a call ends.
-pub(crate) type Answer<T = ()> = Result<T, Refusal>;
+/// The result of a call.
+pub(crate) type NvmlResult<T = ()> = Result<T, ErrorCode>;
