@@ -1,4 +1,4 @@
-//! How a client is made.
+//! The builder of a client.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub fn install_crypto_provider() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// Where the certificate of a client is (PEM, with its chain), and its key.
+/// The files of a client's certificate (PEM, with its chain) and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificateFiles {
     /// The certificate.
@@ -34,7 +34,7 @@ impl ClientCertificateFiles {
     }
 }
 
-/// What a client needs to know.
+/// The settings of a client.
 #[derive(Debug)]
 pub struct ClientBuilder {
     base: String,
@@ -48,7 +48,7 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Longest time for a connection to be made.
+    /// The longest time for opening a connection.
     const CONNECT: Duration = Duration::from_secs(10);
 
     pub(crate) fn new(base: &str) -> Self {
@@ -70,21 +70,21 @@ impl ClientBuilder {
         Self { token: token.into(), ..self }
     }
 
-    /// A file of certificates (PEM) to trust. With it, those of the system are not trusted.
+    /// Sets a file of certificates (PEM) to trust. With it, the certificates of the system are not trusted.
     #[must_use]
     pub fn ca(self, file: impl Into<Option<PathBuf>>) -> Self {
         Self { ca: file.into(), ..self }
     }
 
-    /// The certificate with which this client proves who it is, beside its token. The key should be readable by its user
-    /// alone.
+    /// Sets the certificate that authenticates the client beside its token. Only the client's user should be able to
+    /// read the key.
     #[must_use]
     pub fn certificate(self, files: impl Into<Option<ClientCertificateFiles>>) -> Self {
         Self { certificate: files.into(), ..self }
     }
 
-    /// Lets the token be sent without encryption to a server that is not on this machine. Everybody between here and
-    /// there can then read it: this is for networks that encrypt by themselves.
+    /// Allows the client to send the token without encryption to a server on another machine. Every machine on the way
+    /// can then read it: this is for networks that encrypt by themselves.
     #[must_use]
     pub fn allow_token_over_http(self, allow: bool) -> Self {
         Self { allow_token_over_http: allow, ..self }
@@ -108,7 +108,7 @@ impl ClientBuilder {
         Self { apart: true, ..self }
     }
 
-    /// The client. Nothing is sent yet.
+    /// Makes the client. Nothing is sent yet.
     pub fn build(self) -> Result<Client, ClientError> {
         install_crypto_provider();
         let base = base_url(&self.base)?;

@@ -58,18 +58,18 @@ pub enum ClientError {
         /// What is wrong with it.
         why: String,
     },
-    /// A file that has no certificates.
+    /// The file has no certificates.
     #[error("cannot use the CA file {file}: {why}")]
     BadCa {
-        /// Which.
+        /// The path of the file.
         file: String,
         /// What is wrong with it.
         why: String,
     },
-    /// A file that is no certificate of a client, or not its key.
+    /// A file is no certificate of a client, or not its key.
     #[error("cannot use the client certificate: {file}: {why} (it goes together with {other})")]
     BadCertificate {
-        /// Which.
+        /// The path of the file.
         file: String,
         /// The other file of the pair.
         other: String,
@@ -82,27 +82,27 @@ pub enum ClientError {
          server names, and neither expired nor for servers only"
     )]
     CertificateRefused {
-        /// Where.
+        /// The address of the server.
         url: String,
-        /// What the server said.
+        /// The error of the TLS connection.
         why: String,
     },
-    /// A token that everybody on the network could read.
+    /// The token would be sent without encryption to another machine.
     #[error(
         "the token was not sent: {url} is plain http beyond this machine, where others can read it; use https (with --ca \
          for a CA of your own), or say --allow-token-over-http if the network in between encrypts by itself"
     )]
     TokenOverHttp {
-        /// Where it would have gone.
+        /// The address of the server.
         url: String,
     },
-    /// A token that no request can carry.
+    /// The token has characters that no header can carry.
     #[error("the token has characters that no token has: give it as `berth token create` printed it")]
     BadToken,
 }
 
 impl ClientError {
-    /// What the server said, if it said anything.
+    /// Returns the server's problem, if the server answered with one.
     #[must_use]
     pub fn problem(&self) -> Option<&Problem> {
         match self {
@@ -111,19 +111,19 @@ impl ClientError {
         }
     }
 
-    /// Whether the server said no with this status.
+    /// Returns whether the server refused with this status.
     #[must_use]
     pub fn is_status(&self, status: u16) -> bool {
         self.problem().is_some_and(|problem| problem.status == status)
     }
 
-    /// Whether the server said no with this code.
+    /// Returns whether the server refused with this code.
     #[must_use]
     pub fn is_code(&self, code: ProblemCode) -> bool {
         self.problem().is_some_and(|problem| problem.code == code.as_str())
     }
 
-    /// Whether the same request may go well a little later.
+    /// Returns whether the same request may succeed a little later.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         match self {
@@ -140,7 +140,7 @@ impl ClientError {
         }
     }
 
-    /// The error of a request that got no answer.
+    /// Makes the error of a request that got no answer.
     pub(crate) fn of_transport(url: &str, error: &reqwest::Error, seconds: u64) -> Self {
         let (url, why) = (url.to_owned(), innermost(error));
         if error.is_timeout() && error.is_connect() {
@@ -182,7 +182,7 @@ const fn is_about_client_certificate(error: &rustls::Error) -> bool {
     )
 }
 
-/// The last error of a chain says it best.
+/// Returns the text of the last error of a chain, which is the most precise one.
 pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
     chain(error).last().map_or_else(|| error.to_string(), ToString::to_string)
 }
