@@ -18,6 +18,7 @@
 //! `berth-wire`, and both are handed back ([`Answer`]). The crate keeps no state but its connections.
 
 mod builder;
+mod chat;
 mod client;
 mod error;
 mod events;
@@ -28,6 +29,7 @@ mod sse;
 mod transport;
 mod upload;
 
+pub use chat::ChatStream;
 pub use builder::{ClientBuilder, install_crypto_provider};
 pub use client::{Answer, Client, TextStream};
 pub use error::ClientError;

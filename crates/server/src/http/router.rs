@@ -6,11 +6,13 @@ use axum::http::{StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{any, delete, get, post};
+use berth_gateway::GatewayConfig;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::access::{Asking, Gate, admit, furnish, guard, refuse};
+use super::gateway::OwnGateway;
 use super::problem::Failure;
 use super::{
     App, admin, agents, backup, catalogue, estimates, events, explain, fleet, health, history, joining, logs, machines,
@@ -131,8 +133,12 @@ pub fn description(app: &App) -> OpenApi {
 }
 
 /// The server's routes.
-pub fn router(app: App) -> Router {
+pub fn router(app: App, gateway: Option<(&OwnGateway, &GatewayConfig)>) -> Router {
     let (routes, description) = assemble(&app);
+    let routes = match gateway {
+        Some((gateway, config)) => routes.merge(super::gateway::routes(&app, gateway, config)),
+        None => routes,
+    };
     let gate = |access| from_fn_with_state(Gate { app: app.clone(), access }, guard);
     let documents = openapi::documents(&description).route_layer(gate(Access::Public));
     // What is not there is shown to nobody who may not look.
