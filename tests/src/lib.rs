@@ -7,6 +7,7 @@ pub mod checks;
 mod compare;
 mod deeds;
 pub mod fleet;
+pub mod gateway;
 pub mod hostile;
 mod judge;
 pub mod names;

@@ -78,7 +78,9 @@ struct Reply {
 }
 
 impl Reply {
-    fn to(demo: &Demo, asked: &Value) -> Self {
+    /// Whatever it is asked: a demo has no opinion on what a body should be.
+    fn to(demo: &Demo, body: &[u8]) -> Self {
+        let asked: Value = serde_json::from_slice(body).unwrap_or_default();
         let last = asked["messages"].as_array().and_then(|list| list.last()).map(|message| text_of(&message["content"]));
         let prompt = last.unwrap_or_else(|| text_of(&asked["prompt"]));
         let said = format!("This is {}, and I am a demo. You said: {prompt}", demo.model);
@@ -120,8 +122,8 @@ fn text_of(content: &Value) -> String {
     }
 }
 
-async fn chat(State(demo): State<Arc<Demo>>, Json(asked): Json<Value>) -> Response {
-    let reply = Reply::to(&demo, &asked);
+async fn chat(State(demo): State<Arc<Demo>>, body: Bytes) -> Response {
+    let reply = Reply::to(&demo, &body);
     let model = demo.model.clone();
     if !reply.streams {
         tokio::time::sleep(reply.duration(&demo)).await;
@@ -145,8 +147,8 @@ async fn chat(State(demo): State<Arc<Demo>>, Json(asked): Json<Value>) -> Respon
     events(stream::iter([first]).chain(words).chain(stream::iter(last)))
 }
 
-async fn complete(State(demo): State<Arc<Demo>>, Json(asked): Json<Value>) -> Response {
-    let reply = Reply::to(&demo, &asked);
+async fn complete(State(demo): State<Arc<Demo>>, body: Bytes) -> Response {
+    let reply = Reply::to(&demo, &body);
     let model = demo.model.clone();
     let chunk = move |text: &str, finish: Option<&str>, usage: Value| {
         let choice = json!({ "index": 0, "text": text, "logprobs": null, "finish_reason": finish });
@@ -161,8 +163,8 @@ async fn complete(State(demo): State<Arc<Demo>>, Json(asked): Json<Value>) -> Re
     events(words.chain(stream::iter(last)))
 }
 
-async fn messages(State(demo): State<Arc<Demo>>, Json(asked): Json<Value>) -> Response {
-    let reply = Reply::to(&demo, &asked);
+async fn messages(State(demo): State<Arc<Demo>>, body: Bytes) -> Response {
+    let reply = Reply::to(&demo, &body);
     let stop = if reply.finish == "length" { "max_tokens" } else { "end_turn" };
     let message = |content: Value, stop: Value, output: usize| {
         let usage = json!({ "input_tokens": reply.prompt_tokens, "output_tokens": output });
