@@ -35,7 +35,8 @@ fn main() -> anyhow::Result<()> {
         let berth = Process::start_with(Role::Berth, directory.path(), &raised)?;
         tokio::spawn(run_agent(berth.address, engine.address, "never-ready"));
         let mut connection = Connection::open(berth.address).await?;
-        let model = |memory: &str| json!({ "runtime": "bench", "memory": memory, "gpu_counts": [1], "concurrency": 65536 });
+        let model =
+            |memory: &str| json!({ "runtime": "bench", "memory": memory, "gpu_counts": [1], "concurrency": 65536 });
         put_model(&mut connection, "warm", &model("10GiB")).await?;
         put_model(&mut connection, "never-ready", &model("20GiB")).await?;
         read_stream(berth.address, "warm").await?;
@@ -107,7 +108,11 @@ async fn held(lines: &mut Lines, berth: &Process, count: usize) -> anyhow::Resul
     }
     let grown = berth.resident_mib()?.saturating_sub(before);
     let goal = count < 10_000 || grown <= 150;
-    lines.put(&format!("memory for {count} held requests of 1 KiB"), &format!("{grown} MiB"), Some(("<= 150 MiB for 10 000", goal)));
+    lines.put(
+        &format!("memory for {count} held requests of 1 KiB"),
+        &format!("{grown} MiB"),
+        Some(("<= 150 MiB for 10 000", goal)),
+    );
     drop(connections);
     Ok(())
 }

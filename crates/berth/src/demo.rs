@@ -81,7 +81,8 @@ impl Reply {
     /// Whatever it is asked: a demo has no opinion on what a body should be.
     fn to(demo: &Demo, body: &[u8]) -> Self {
         let asked: Value = serde_json::from_slice(body).unwrap_or_default();
-        let last = asked["messages"].as_array().and_then(|list| list.last()).map(|message| text_of(&message["content"]));
+        let last =
+            asked["messages"].as_array().and_then(|list| list.last()).map(|message| text_of(&message["content"]));
         let prompt = last.unwrap_or_else(|| text_of(&asked["prompt"]));
         let said = format!("This is {}, and I am a demo. You said: {prompt}", demo.model);
         let mut words: Vec<String> = said.split_inclusive(' ').map(str::to_owned).collect();
@@ -177,12 +178,18 @@ async fn messages(State(demo): State<Arc<Demo>>, body: Bytes) -> Response {
     }
     let first = [
         named("message_start", &json!({ "type": "message_start", "message": message(json!([]), Value::Null, 0) })),
-        named("content_block_start", &json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text", "text": "" } })),
+        named(
+            "content_block_start",
+            &json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text", "text": "" } }),
+        ),
     ];
     let usage = json!({ "output_tokens": reply.words.len() });
     let last = [
         named("content_block_stop", &json!({ "type": "content_block_stop", "index": 0 })),
-        named("message_delta", &json!({ "type": "message_delta", "delta": { "stop_reason": stop, "stop_sequence": null }, "usage": usage })),
+        named(
+            "message_delta",
+            &json!({ "type": "message_delta", "delta": { "stop_reason": stop, "stop_sequence": null }, "usage": usage }),
+        ),
         named("message_stop", &json!({ "type": "message_stop" })),
     ];
     let words = paced(reply.words, demo.pause).map(|word| {

@@ -29,8 +29,8 @@ mod sse;
 mod transport;
 mod upload;
 
-pub use chat::ChatStream;
 pub use builder::{ClientBuilder, install_crypto_provider};
+pub use chat::ChatStream;
 pub use client::{Answer, Client, TextStream};
 pub use error::ClientError;
 pub use events::{EventStream, Received};

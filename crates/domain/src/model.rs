@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::estimate::FileEstimate;
 use crate::{
-    Arg, Bytes, DeviceUuid, EngineRoute, Fraction, GpuCount, GpuName, LabelKey, LabelValue, Millicores, ModelName, PoolName,
-    RuntimeName, Span,
+    Arg, Bytes, DeviceUuid, EngineRoute, Fraction, GpuCount, GpuName, LabelKey, LabelValue, Millicores, ModelName,
+    PoolName, RuntimeName, Span,
 };
 
 /// How a model's memory is given.

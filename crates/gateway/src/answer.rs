@@ -32,9 +32,16 @@ pub(crate) struct AnswerBody<C: Clone> {
 
 enum State<C: Clone> {
     /// The client has its headers, and the engine has said nothing yet.
-    Waiting { obtaining: Obtaining<C>, timer: Pin<Box<Sleep>>, every: Duration },
+    Waiting {
+        obtaining: Obtaining<C>,
+        timer: Pin<Box<Sleep>>,
+        every: Duration,
+    },
     /// The engine answers a stream with something that is none.
-    Collecting { whole: Pin<Box<dyn Future<Output = Bytes> + Send>>, lease: Lease<C> },
+    Collecting {
+        whole: Pin<Box<dyn Future<Output = Bytes> + Send>>,
+        lease: Lease<C>,
+    },
     /// The engine answers.
     Passing(Passing<C>),
     Over,
@@ -239,6 +246,8 @@ async fn collect(answer: SlotAnswer, shape: Shape) -> Bytes {
             format!("event: error\ndata: {value}\n\n").into()
         }
         Ok(value) => format!("data: {value}\n\n").into(),
-        Err(_) => Trouble::slot_failed(&format!("it answered {status} with something that is no stream")).to_event(shape),
+        Err(_) => {
+            Trouble::slot_failed(&format!("it answered {status} with something that is no stream")).to_event(shape)
+        }
     }
 }

@@ -39,8 +39,9 @@ impl Asked {
         let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let essence = content_type.split(';').next().unwrap_or_default().trim();
         if essence.eq_ignore_ascii_case("multipart/form-data") {
-            let boundary = boundary_in(content_type)
-                .ok_or_else(|| Trouble::invalid("multipart/form-data without a boundary: nothing in it can be found"))?;
+            let boundary = boundary_in(content_type).ok_or_else(|| {
+                Trouble::invalid("multipart/form-data without a boundary: nothing in it can be found")
+            })?;
             return Self::read_multipart(body, boundary);
         }
         if !essence.is_empty() && !essence.eq_ignore_ascii_case("application/json") {
@@ -174,10 +175,19 @@ mod tests {
     #[test]
     fn what_names_no_model_is_refused_in_words() {
         let json = headers("application/json");
-        for body in ["", "[]", "{}", r#"{"model":1}"#, r#"{"model":"a","model":"b"}"#, r#"{"model":"a"} x"#, "{\"model\""] {
+        for body in
+            ["", "[]", "{}", r#"{"model":1}"#, r#"{"model":"a","model":"b"}"#, r#"{"model":"a"} x"#, "{\"model\""]
+        {
             assert!(Asked::read(&json, body.as_bytes()).is_err(), "{body}");
         }
-        for form in ["", "--xy", "--xy\r\n", "--xy\r\n\r\n", "--xy--", "--xy\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\n"] {
+        for form in [
+            "",
+            "--xy",
+            "--xy\r\n",
+            "--xy\r\n\r\n",
+            "--xy--",
+            "--xy\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\n",
+        ] {
             assert!(Asked::read(&headers("multipart/form-data; boundary=xy"), form.as_bytes()).is_err(), "{form}");
         }
         assert!(Asked::read(&headers("text/plain"), br#"{"model":"a"}"#).is_err());

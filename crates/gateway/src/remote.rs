@@ -65,7 +65,8 @@ impl LeaseSource for RemoteLeases {
 
     fn caller(&self, request: &Parts) -> Result<Key, Problem> {
         let Some(value) = request.headers.get(header::AUTHORIZATION) else { return Ok(Key(None)) };
-        let refuse = || Problem::new(401, "unauthenticated", "Unauthorized", "send a key: Authorization: Bearer berth_...");
+        let refuse =
+            || Problem::new(401, "unauthenticated", "Unauthorized", "send a key: Authorization: Bearer berth_...");
         let (scheme, key) = value.to_str().ok().and_then(|text| text.split_once(' ')).ok_or_else(refuse)?;
         match scheme.eq_ignore_ascii_case("bearer") {
             true => Ok(Key(Some(SecretString::from(key.trim().to_owned())))),
@@ -146,6 +147,8 @@ impl LeaseSource for RemoteLeases {
 fn problem(error: ClientError) -> Problem {
     match error {
         ClientError::Problem(problem) => *problem,
-        other => Problem::new(503, "server_unreachable", "Service Unavailable", other.to_string()).with_retry_after_ms(1000),
+        other => {
+            Problem::new(503, "server_unreachable", "Service Unavailable", other.to_string()).with_retry_after_ms(1000)
+        }
     }
 }

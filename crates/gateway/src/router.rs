@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
-use crate::answer::AnswerBody;
+use crate::answer::{AnswerBody, is_event_stream};
 use crate::asked::Asked;
 use crate::config::{GatewayConfig, duration};
 use crate::cors;
@@ -151,12 +151,11 @@ impl<S: LeaseSource> Gateway<S> {
         }
         let limited = Limited::new(body, usize::try_from(limit).unwrap_or(usize::MAX));
         let collected = tokio::time::timeout(duration(self.0.config.body_timeout), limited.collect()).await;
-        let collected = collected.map_err(|_| Trouble::body_timeout())?.map_err(|error| {
-            match error.is::<LengthLimitError>() {
+        let collected =
+            collected.map_err(|_| Trouble::body_timeout())?.map_err(|error| match error.is::<LengthLimitError>() {
                 true => Trouble::body_too_large(limit),
                 false => Trouble::invalid("the body ended before it was complete"),
-            }
-        })?;
+            })?;
         let bytes = collected.to_bytes();
         // A small body shares the buffer of its connection, which is larger, and may be kept for minutes.
         const SMALL: usize = 16 * 1024;
@@ -164,10 +163,18 @@ impl<S: LeaseSource> Gateway<S> {
     }
 }
 
-fn respond<C: Clone + Send + Sync + Unpin + 'static>(obtained: Obtained<C>, shape: Shape, silence: Duration) -> Response {
+fn respond<C: Clone + Send + Sync + Unpin + 'static>(
+    obtained: Obtained<C>,
+    shape: Shape,
+    silence: Duration,
+) -> Response {
     let (status, workload) = (obtained.answer.status, obtained.workload);
     let mut headers = obtained.answer.headers.clone();
     note_workload(&mut headers, workload);
+    if is_event_stream(&headers) {
+        // An error event at its end would make it longer than the engine said.
+        headers.remove(header::CONTENT_LENGTH);
+    }
     let mut response = Body::new(AnswerBody::passing(obtained, shape, silence)).into_response();
     *response.status_mut() = status;
     *response.headers_mut() = headers;
@@ -227,7 +234,9 @@ pub fn finish<T: Clone + Send + Sync + 'static>(
         let origins = origins.clone();
         async move { shape(request, next, &origins, problem_of).await }
     };
-    let inner = inner.fallback(not_found).method_not_allowed_fallback(async || Trouble::wrong_method().into_response(Shape::OpenAi));
+    let inner = inner
+        .fallback(not_found)
+        .method_not_allowed_fallback(async || Trouble::wrong_method().into_response(Shape::OpenAi));
     Router::new().nest("/v1", inner.layer(axum::middleware::from_fn(shaped)))
 }
 

@@ -150,7 +150,8 @@ pub(crate) fn passed_headers(headers: &HeaderMap) -> HeaderMap {
 /// The headers that callers get to see.
 fn shown_headers(headers: &HeaderMap) -> HeaderMap {
     let named = headers.get_all(header::CONNECTION).into_iter().filter_map(|value| value.to_str().ok());
-    let named: Vec<String> = named.flat_map(|list| list.split(',')).map(|name| name.trim().to_ascii_lowercase()).collect();
+    let named: Vec<String> =
+        named.flat_map(|list| list.split(',')).map(|name| name.trim().to_ascii_lowercase()).collect();
     let is_shown = |name: &HeaderName| {
         let name = name.as_str();
         let is_ours = name.starts_with("access-control-") || name.starts_with("berth-");

@@ -48,5 +48,5 @@ pub mod trust;
 pub mod views;
 pub mod writer;
 
-pub use standalone_gateway::StandaloneGateway;
 pub use run::{RunError, Server, options, runtime};
+pub use standalone_gateway::StandaloneGateway;

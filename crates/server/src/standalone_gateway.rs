@@ -101,7 +101,8 @@ impl Door {
             return Ok(());
         }
         let secret = key.map(|key| SecretString::from(key.to_owned()));
-        let unavailable = |why: String| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "server_unreachable", why).retry_after(1000);
+        let unavailable =
+            |why: String| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "server_unreachable", why).retry_after(1000);
         let client = self.client.with_token(secret.as_ref()).map_err(|error| unavailable(error.to_string()))?;
         let one = PageQuery { limit: std::num::NonZeroU32::new(1), ..PageQuery::default() };
         match client.models(&one).await {

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::{
-    Arg, Bytes, DeviceUuid, EngineRoute, GpuCount, GpuName, InlineSecret, LabelKey, LabelValue, MemorySource, Millicores, ModelName,
-    ModelRevision, ModelSpec, ModelSpecError, Placement, PoolName, RuntimeName,
+    Arg, Bytes, DeviceUuid, EngineRoute, GpuCount, GpuName, InlineSecret, LabelKey, LabelValue, MemorySource,
+    Millicores, ModelName, ModelRevision, ModelSpec, ModelSpecError, Placement, PoolName, RuntimeName,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

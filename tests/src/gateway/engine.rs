@@ -213,7 +213,9 @@ fn wait(stream: &mut TcpStream, pause: Duration) -> bool {
 
 fn event(number: usize) -> String {
     let choice = format!(r#"{{"index":0,"delta":{{"role":"assistant","content":"w{number} "}},"finish_reason":null}}"#);
-    format!("data: {{\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":0,\"model\":\"m\",\"choices\":[{choice}]}}\n\n")
+    format!(
+        "data: {{\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":0,\"model\":\"m\",\"choices\":[{choice}]}}\n\n"
+    )
 }
 
 fn write_chunk(stream: &mut TcpStream, text: &str) -> std::io::Result<()> {

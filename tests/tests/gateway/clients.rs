@@ -71,7 +71,19 @@ fn a_real_llama_cpp_server_answers_the_real_client_libraries() {
     let fleet = Fleet::start();
     let machine = Machine::new(&[80]);
     let script = tests().join("llama/llama_server.py").display().to_string();
-    let command = [&python, &script, "--host", "{bind}", "--port", "{port}", "--alias", "{model}", "--n-gpu-layers", "0", "{args}"];
+    let command = [
+        &python,
+        &script,
+        "--host",
+        "{bind}",
+        "--port",
+        "{port}",
+        "--alias",
+        "{model}",
+        "--n-gpu-layers",
+        "0",
+        "{args}",
+    ];
     let agent = machine
         .plan(&fleet)
         .set(&format!("model_dirs = [{:?}]", models.path()))

@@ -67,7 +67,10 @@ fn gw3_a_load_that_fails_is_a_503_before_the_first_byte_and_one_error_event_afte
     let text = stage.ask_raw(CHAT, &Stage::chat("m", true)).read_to_end();
     assert!(text.starts_with("HTTP/1.1 200") && comments(&text) >= 1, "{text}");
     assert_eq!(text.matches("data: ").count(), 1, "exactly one event: {text}");
-    assert!(text.contains("data: {\"error\":") && text.contains("load_failed") && text.ends_with("0\r\n\r\n"), "{text}");
+    assert!(
+        text.contains("data: {\"error\":") && text.contains("load_failed") && text.ends_with("0\r\n\r\n"),
+        "{text}"
+    );
     let text = stage.ask_raw("/v1/messages", &Stage::chat("m", true)).read_to_end();
     assert!(text.contains("event: error\ndata: {") && text.contains("\"type\":\"error\""), "Anthropic's shape: {text}");
     stage.until_nothing_is_left();

@@ -22,7 +22,8 @@ fn gw6_whoever_goes_away_in_any_phase_leaves_nothing_behind() {
             let model = if number % 3 == 0 { "cold" } else { "warm" };
             if number % 10 == 9 {
                 let mut raw = Raw::connect(&stage.server.address());
-                raw.send(format!("POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{{\"mod"));
+                let address = stage.server.address();
+                raw.send(format!("POST {CHAT} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 500\r\n\r\n{{\"mod"));
                 continue;
             }
             let raw = stage.ask_raw(CHAT, &Stage::chat(model, number % 2 == 0));

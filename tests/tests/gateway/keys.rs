@@ -32,7 +32,10 @@ fn a_submitters_token_is_a_key_in_either_header_and_a_slot_never_sees_it() {
         assert!(!seen.head.contains("berth_") && !seen.head.to_lowercase().contains("authorization"), "{}", seen.head);
     }
     let reply = ask("authorization", "Bearer berth_wrong", chat).is(401);
-    assert_eq!((&reply.body["error"]["type"], &reply.body["error"]["code"]), (&json!("authentication_error"), &json!("unauthenticated")));
+    assert_eq!(
+        (&reply.body["error"]["type"], &reply.body["error"]["code"]),
+        (&json!("authentication_error"), &json!("unauthenticated"))
+    );
     let reply = ask("x-api-key", "berth_wrong", "/v1/messages").is(401);
     assert_eq!((&reply.body["type"], &reply.body["error"]["type"]), (&json!("error"), &json!("authentication_error")));
     let reply = ask("authorization", &format!("Bearer {viewer}"), chat).is(403);

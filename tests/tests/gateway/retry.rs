@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use berth_tests::gateway::{Behaviour, PlayedEngine, Stage};
+use berth_tests::service::eventually;
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -14,9 +15,14 @@ fn gw8_a_slot_that_dies_before_the_first_byte_is_replaced_once() {
     for behaviour in [Behaviour::Dies, Behaviour::DiesAfterHead] {
         let before = stage.loader.started().len();
         stage.engine.plays_once(behaviour);
-        // The agent sees its process end a moment after the connection broke.
-        stage.loader.kill_all();
-        let reply = stage.api.post(CHAT, &Stage::chat("m", false)).is(200);
+        let asked = stage.engine.seen().len();
+        let reply = std::thread::scope(|scope| {
+            let asking = scope.spawn(|| stage.api.post(CHAT, &Stage::chat("m", false)));
+            // The agent sees its process end a moment after the connection broke.
+            eventually("the slot is asked", || (stage.engine.seen().len() > asked).then_some(()));
+            stage.loader.kill_all();
+            asking.join().unwrap().is(200)
+        });
         assert_eq!(reply.text, PlayedEngine::whole());
         assert_eq!(stage.loader.started().len(), before + 1, "in another slot");
     }

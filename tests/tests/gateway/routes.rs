@@ -9,7 +9,16 @@ fn every_route_reaches_its_engine_under_the_same_path_and_unknown_fields_stay() 
     let stage = Stage::with(&[]);
     stage.api.model("m", json!({ "runtime": "vllm", "memory": 40 * GIB, "gpu_counts": [1], "concurrency": 8,
         "routes": ["chat/completions", "completions", "embeddings", "responses", "messages", "rerank", "audio/speech", "images/generations"] }));
-    let routes = ["chat/completions", "completions", "embeddings", "responses", "messages", "rerank", "audio/speech", "images/generations"];
+    let routes = [
+        "chat/completions",
+        "completions",
+        "embeddings",
+        "responses",
+        "messages",
+        "rerank",
+        "audio/speech",
+        "images/generations",
+    ];
     for route in routes {
         let body = r#"{"zzz": [1, 2.50, {"deep": null}],  "model":"m", "n": 1e3}"#;
         let ask = stage.api.ask("POST", &format!("/v1/{route}?beta=true"));
