@@ -12,32 +12,32 @@ use serde_json::{Value, json};
 use crate::trees::TreeWatch;
 
 /// What is different from engine to engine.
-pub struct RealEngine {
+pub(crate) struct RealEngine {
     /// The name of its built-in runtime.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Its program, under the name that the template has.
-    pub program: PathBuf,
+    pub(crate) program: PathBuf,
     /// Where the models are.
-    pub models: PathBuf,
+    pub(crate) models: PathBuf,
     /// How many GPUs the machine has, all of which a slot takes.
-    pub gpus: usize,
+    pub(crate) gpus: usize,
     /// The arguments of both model entries.
-    pub args: Vec<String>,
+    pub(crate) args: Vec<String>,
     /// What it needs on a machine without GPUs.
-    pub env: &'static [(&'static str, &'static str)],
+    pub(crate) env: &'static [(&'static str, &'static str)],
     /// It is killed while it starts once it has so many processes.
-    pub processes_while_loading: usize,
+    pub(crate) processes_while_loading: usize,
     /// How long a start of it may take.
-    pub patience: Duration,
+    pub(crate) patience: Duration,
 }
 
 /// The engine, in a fleet.
-pub struct Bench {
-    pub engine: RealEngine,
-    pub fleet: Fleet,
-    pub machine: Machine,
-    pub agent: Agent,
-    pub trees: TreeWatch,
+pub(crate) struct Bench {
+    pub(crate) engine: RealEngine,
+    pub(crate) fleet: Fleet,
+    pub(crate) machine: Machine,
+    pub(crate) agent: Agent,
+    pub(crate) trees: TreeWatch,
 }
 
 /// GiB of a GPU, and what each of the two models takes of it: there is room for one.
@@ -46,7 +46,7 @@ const MODEL: u64 = 9;
 
 impl Bench {
     /// The built-in template as it is; the agent finds the engine's program by its name.
-    pub fn set(engine: RealEngine) -> Self {
+    pub(crate) fn set(engine: RealEngine) -> Self {
         let settings = ["scheduler.attempts=50", "scheduler.backoff=20ms", "scheduler.backoff_limit=20ms"];
         let fleet = Fleet::with(&settings);
         let machine = Machine::new(&vec![GPU; engine.gpus]);
@@ -77,14 +77,14 @@ impl Bench {
 
     /// Looks until there is an answer, as long as this engine may take.
     #[track_caller]
-    pub fn wait<T>(&self, what: &str, look: impl FnMut() -> Option<T>) -> T {
+    pub(crate) fn wait<T>(&self, what: &str, look: impl FnMut() -> Option<T>) -> T {
         let patience = self.engine.patience;
         within(patience, look).unwrap_or_else(|| panic!("{}: not within {patience:?}: {what}", self.engine.name))
     }
 
     /// Waits until a lease runs. The driver lists its processes from then on.
     #[track_caller]
-    pub fn running(&self, lease: &str) -> Running {
+    pub(crate) fn running(&self, lease: &str) -> Running {
         self.wait(&format!("lease {lease} runs"), || {
             let row = self.fleet.api.workload(lease);
             assert_ne!(row["state"], "failed", "{row:#}");
@@ -100,13 +100,13 @@ impl Bench {
     }
 
     /// The living processes of a slot.
-    pub fn pids(&self, slot: &str) -> Vec<u32> {
+    pub(crate) fn pids(&self, slot: &str) -> Vec<u32> {
         self.trees.pids(slot)
     }
 
     /// The process that the agent started for a slot, once it is on record.
     #[track_caller]
-    pub fn main_pid(&self, slot: &str) -> u32 {
+    pub(crate) fn main_pid(&self, slot: &str) -> u32 {
         let pid =
             self.wait("the agent has a process on record", || self.agent.record_of(slot)?["process"]["pid"].as_u64());
         u32::try_from(pid).unwrap()
@@ -114,7 +114,7 @@ impl Bench {
 
     /// Waits until a slot is on its way to be ready, with all the processes that the engine has by then.
     #[track_caller]
-    pub fn loading(&self, lease: &str) -> String {
+    pub(crate) fn loading(&self, lease: &str) -> String {
         self.wait("it loads", || {
             let slot = self.fleet.api.workload(lease)["slot"]["id"].as_str()?.to_owned();
             let has_all = self.pids(&slot).len() >= self.engine.processes_while_loading;
@@ -124,14 +124,14 @@ impl Bench {
 
     /// Waits until a slot is released: then none of these processes is left.
     #[track_caller]
-    pub fn released(&self, slot: &str, pids: &[u32]) {
+    pub(crate) fn released(&self, slot: &str, pids: &[u32]) {
         self.wait(&format!("slot {slot} is released"), || (self.fleet.slot_state(slot) == "released").then_some(()));
         self.is_gone(slot, pids);
     }
 
     /// Nothing of a slot is left.
     #[track_caller]
-    pub fn is_gone(&self, slot: &str, pids: &[u32]) {
+    pub(crate) fn is_gone(&self, slot: &str, pids: &[u32]) {
         assert!(!pids.is_empty(), "there was something to end");
         assert_eq!(self.pids(slot), Vec::<u32>::new(), "processes of the slot live on");
         let left: Vec<&u32> = pids.iter().filter(|pid| Path::new(&format!("/proc/{pid}")).exists()).collect();
@@ -140,7 +140,7 @@ impl Bench {
 
     /// Asks a model for eight tokens through the endpoint of its slot.
     #[track_caller]
-    pub fn completes(&self, running: &Running, model: &str) {
+    pub(crate) fn completes(&self, running: &Running, model: &str) {
         let endpoint = self.fleet.slot(&running.slot).unwrap()["endpoint"].as_str().unwrap().to_owned();
         let messages = json!([{ "role": "user", "content": "hello" }]);
         let body = json!({ "model": model, "messages": messages, "max_tokens": 8, "ignore_eos": true }).to_string();
@@ -154,7 +154,7 @@ impl Bench {
     }
 
     /// What slots hold of the first GPU, in GiB.
-    pub fn held(&self) -> u64 {
+    pub(crate) fn held(&self) -> u64 {
         self.fleet.charge(&self.machine.uuid(0)).used()
     }
 }

@@ -1,6 +1,9 @@
 //! What every engine goes through, in this order and in one fleet.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -30,7 +33,7 @@ const STAGES: [(&str, Stage); 7] = [
 const STARTS: usize = 5;
 
 /// Plays all stages. The first that fails fails the test, and its line is the last that is printed.
-pub fn play(mut bench: Bench) {
+pub(crate) fn play(mut bench: Bench) {
     let mut lease = None;
     for (number, (title, stage)) in STAGES.iter().enumerate() {
         let begun = Instant::now();
@@ -153,19 +156,46 @@ fn is_killed_while_it_stops(bench: &mut Bench, lease: Option<Lease>) -> Option<L
     let lease = lease?;
     let running = bench.running(&lease.id);
     let (main, pids) = (bench.main_pid(&running.slot), bench.pids(&running.slot));
-    // It cannot follow the signal before the test kills it.
-    bench.machine.pause(main);
+    // The agent lets go on what it asks to end. Stopped again at once, it cannot end before the test kills it.
+    let held = HeldProcess::new(main);
     bench.fleet.stop(&running);
     bench.wait("the agent has asked it to end", || {
         (bench.agent.life_of(&running.slot).as_deref() == Some("ending")).then_some(())
     });
-    assert!(bench.pids(&running.slot).contains(&main), "it has not ended yet");
+    assert!(bench.pids(&running.slot).contains(&main), "it was quicker than the test");
     assert_eq!(bench.held(), 9, "what stops is still charged");
     kill(main);
+    drop(held);
     bench.released(&running.slot, &pids);
     assert_eq!(bench.held(), 0, "everything is free");
     let log = bench.agent.log();
     let ended = log.lines().rfind(|line| line.contains("its process has ended") && line.contains(&running.slot));
     assert!(ended.is_some_and(|line| line.contains("as it was asked to")), "{ended:?}");
     None
+}
+
+/// A process that is stopped whenever it was let go on, until this is dropped.
+struct HeldProcess {
+    end: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HeldProcess {
+    fn new(pid: u32) -> Self {
+        let end = Arc::new(AtomicBool::new(false));
+        let (ended, pid) = (end.clone(), Pid::from_raw(pid.cast_signed()).unwrap());
+        let thread = std::thread::spawn(move || {
+            while !ended.load(Ordering::Relaxed) && kill_process(pid, Signal::STOP).is_ok() {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        });
+        Self { end, thread: Some(thread) }
+    }
+}
+
+impl Drop for HeldProcess {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
 }

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 type Start = (String, u64);
 
 /// Looks until it is asked what it saw.
-pub struct TreeWatch {
+pub(crate) struct TreeWatch {
     machine: Machine,
     trees: Arc<Mutex<Trees>>,
     stop: Arc<AtomicBool>,
@@ -26,7 +26,7 @@ pub struct TreeWatch {
 }
 
 impl TreeWatch {
-    pub fn of(machine: &Machine) -> Self {
+    pub(crate) fn of(machine: &Machine) -> Self {
         let (stop, trees) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Trees::default())));
         let (stopped, watched, of) = (stop.clone(), trees.clone(), machine.clone());
         let thread = std::thread::spawn(move || {
@@ -39,7 +39,7 @@ impl TreeWatch {
     }
 
     /// The processes of a slot that live now.
-    pub fn pids(&self, slot: &str) -> Vec<u32> {
+    pub(crate) fn pids(&self, slot: &str) -> Vec<u32> {
         let mut trees = self.trees.lock().unwrap();
         trees.look(&self.machine);
         trees.living.iter().filter(|(_, start)| start.0 == slot).map(|((pid, _), _)| *pid).collect()
@@ -47,7 +47,7 @@ impl TreeWatch {
 
     /// It saw at least so many starts, and never two of them at once.
     #[track_caller]
-    pub fn saw_one_at_a_time(mut self, at_least: usize) {
+    pub(crate) fn saw_one_at_a_time(mut self, at_least: usize) {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap();
         let trees = self.trees.lock().unwrap();
