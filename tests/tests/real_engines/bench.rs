@@ -1,7 +1,7 @@
 //! A machine with one real engine on it, and what the stages do with them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use berth_tests::fleet::{Agent, Fleet, Machine, Model, Running};
 use berth_tests::service::within;
 use serde_json::{Value, json};
 
-use crate::trees::TreeWatch;
+use crate::trees::{self, TreeWatch};
 
 /// What is different from engine to engine.
 pub(crate) struct RealEngine {
@@ -134,8 +134,8 @@ impl Bench {
     pub(crate) fn is_gone(&self, slot: &str, pids: &[u32]) {
         assert!(!pids.is_empty(), "there was something to end");
         assert_eq!(self.pids(slot), Vec::<u32>::new(), "processes of the slot live on");
-        let left: Vec<&u32> = pids.iter().filter(|pid| Path::new(&format!("/proc/{pid}")).exists()).collect();
-        assert!(left.is_empty(), "{left:?} of {pids:?} are still in the list of processes");
+        let left: Vec<&u32> = pids.iter().filter(|pid| trees::is_alive(**pid)).collect();
+        assert!(left.is_empty(), "{left:?} of {pids:?} live on");
     }
 
     /// Asks a model for eight tokens through the endpoint of its slot.

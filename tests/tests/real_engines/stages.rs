@@ -1,13 +1,11 @@
 //! What every engine goes through, in this order and in one fleet.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bench::Bench;
+use crate::trees;
 
 /// One stage leaves a lease that runs, which the next one takes over.
 type Stage = fn(&mut Bench, Option<Lease>) -> Option<Lease>;
@@ -156,16 +154,12 @@ fn is_killed_while_it_stops(bench: &mut Bench, lease: Option<Lease>) -> Option<L
     let lease = lease?;
     let running = bench.running(&lease.id);
     let (main, pids) = (bench.main_pid(&running.slot), bench.pids(&running.slot));
-    // The agent lets go on what it asks to end. Stopped again at once, it cannot end before the test kills it.
-    let held = HeldProcess::new(main);
-    bench.fleet.stop(&running);
-    bench.wait("the agent has asked it to end", || {
-        (bench.agent.life_of(&running.slot).as_deref() == Some("ending")).then_some(())
+    let was_alive = std::thread::scope(|scope| {
+        let killer = scope.spawn(|| kill_once_it_stops(bench, &running.slot, main));
+        bench.fleet.stop(&running);
+        killer.join().unwrap()
     });
-    assert!(bench.pids(&running.slot).contains(&main), "it was quicker than the test");
-    assert_eq!(bench.held(), 9, "what stops is still charged");
-    kill(main);
-    drop(held);
+    assert!(was_alive, "it was quicker than the test");
     bench.released(&running.slot, &pids);
     assert_eq!(bench.held(), 0, "everything is free");
     let log = bench.agent.log();
@@ -174,28 +168,17 @@ fn is_killed_while_it_stops(bench: &mut Bench, lease: Option<Lease>) -> Option<L
     None
 }
 
-/// A process that is stopped whenever it was let go on, until this is dropped.
-struct HeldProcess {
-    end: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl HeldProcess {
-    fn new(pid: u32) -> Self {
-        let end = Arc::new(AtomicBool::new(false));
-        let (ended, pid) = (end.clone(), Pid::from_raw(pid.cast_signed()).unwrap());
-        let thread = std::thread::spawn(move || {
-            while !ended.load(Ordering::Relaxed) && kill_process(pid, Signal::STOP).is_ok() {
-                std::thread::sleep(Duration::from_micros(200));
-            }
-        });
-        Self { end, thread: Some(thread) }
+/// Kills a process as soon as the agent has on record that it stops the slot. Says whether the process still lived.
+///
+/// The agent lets a process go on that it asks to end. Stopped again and again, it cannot end before it is killed.
+fn kill_once_it_stops(bench: &Bench, slot: &str, pid: u32) -> bool {
+    let deadline = Instant::now() + bench.engine.patience;
+    while bench.agent.life_of(slot).as_deref() != Some("ending") {
+        assert!(Instant::now() < deadline, "the agent does not stop slot {slot}");
+        bench.machine.pause(pid);
+        std::thread::sleep(Duration::from_micros(100));
     }
-}
-
-impl Drop for HeldProcess {
-    fn drop(&mut self) {
-        self.end.store(true, Ordering::Relaxed);
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
+    let was_alive = trees::is_alive(pid);
+    kill(pid);
+    was_alive
 }

@@ -124,6 +124,12 @@ struct Row {
     ticks: u64,
 }
 
+/// Whether a process lives. After its agent was killed, one that is dead is listed until the machine's first process waits
+/// for it.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    row(pid).is_some()
+}
+
 /// Everybody who lives, as the kernel lists them. The dead whom nobody waited for are not among them.
 fn rows() -> Vec<Row> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
