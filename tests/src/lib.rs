@@ -12,12 +12,14 @@
 //! | [`assertions`] | what must be true after each command |
 //! | [`reference`] | slots, workloads, ledgers and placement, computed without any index |
 //! | [`service`] | the real server over HTTP, with agents that a test plays |
+//! | [`gateway`] | engines that a test scripts, behind the gateway |
 //! | [`fleet`] | the real server and real agents with real processes, over a scripted driver |
 
 pub mod agent;
 mod agent_transition;
 pub mod assertions;
 pub mod fleet;
+pub mod gateway;
 pub mod hostile_command;
 pub mod names;
 pub mod reference;

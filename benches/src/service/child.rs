@@ -23,6 +23,21 @@ pub enum Role {
     Berth,
     /// The limit: the same stack without scheduling.
     Null,
+    /// An engine that streams words.
+    Engine,
+    /// A bare reverse proxy.
+    Proxy,
+}
+
+impl Role {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Berth => "berth",
+            Self::Null => "null",
+            Self::Engine => "engine",
+            Self::Proxy => "proxy",
+        }
+    }
 }
 
 /// If this process was started as a server, runs it and never returns.
@@ -36,11 +51,14 @@ pub fn run_if_child() -> anyhow::Result<()> {
         .flag(&dir, &dir_flag, Some(data_dir))
         .flag("limits.requests_per_second", "rate", Some("1000000".into()))
         .flag("limits.burst", "burst", Some("1000000".into()))
+        .flag("server.anyone_on_this_machine_is_admin", "open", Some("true".into()))
         .environment(std::env::vars())
         .load()?;
     berth_server::runtime()?.block_on(async {
         match role.as_str() {
             "null" => null::serve(&config).await,
+            "engine" => super::gateway::engine().await,
+            "proxy" => super::gateway::proxy().await,
             _ => berth(config).await,
         }
     })
@@ -79,10 +97,15 @@ impl Drop for Process {
 impl Process {
     /// Starts a server on a data directory. Its log goes nowhere, but is made.
     pub fn start(role: Role, data_dir: &Path) -> anyhow::Result<Self> {
+        Self::start_with(role, data_dir, &[])
+    }
+
+    /// The same with variables of its own.
+    pub fn start_with(role: Role, data_dir: &Path, variables: &[(&str, &str)]) -> anyhow::Result<Self> {
         let begun = Instant::now();
-        let name = if role == Role::Null { "null" } else { "berth" };
         let mut child = Command::new(std::env::current_exe()?)
-            .env(ROLE, name)
+            .env(ROLE, role.name())
+            .envs(variables.iter().copied())
             .env(DATA_DIR, data_dir)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod child;
 pub mod fleet;
+pub mod gateway;
 pub mod http;
 pub mod lines;
 pub mod load;

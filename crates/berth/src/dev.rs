@@ -1,12 +1,10 @@
-//! `berth dev`: everything on one machine, to try it out. And the demo runtime that its slots run.
+//! `berth dev`: everything on one machine, to try it out.
 
-use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use berth_client::Client;
 use berth_domain::RunnerId;
 use berth_runner::agent::{Agent, AgentConfig, AgentParts};
@@ -16,7 +14,6 @@ use berth_server::config::Sources;
 use berth_server::logging;
 use berth_wire::{ModelFile, Role, TokenName, TokenRequest};
 use secrecy::SecretString;
-use serde_json::json;
 use tokio::sync::watch;
 
 use crate::serve::{StopSignals, announce_or_warn};
@@ -27,7 +24,7 @@ use crate::serve::{StopSignals, announce_or_warn};
 /// and two sample models whose slots are a small program inside berth that answers like a model would. Everything ends
 /// with it.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Example:\n  berth dev\n  berth submit chat --wait 30s      in another terminal")]
+#[command(after_help = "Example:\n  berth dev\n  berth chat chat hello      in another terminal")]
 pub(crate) struct Args {
     /// The address to listen on
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
@@ -38,6 +35,12 @@ pub(crate) struct Args {
     /// What is logged: a level, or levels by target
     #[arg(long, value_name = "FILTER", default_value = "warn")]
     log: String,
+    /// How many words a second the demo models say; 0: as many as they can
+    #[arg(long, value_name = "WORDS", default_value_t = 20)]
+    speed: u32,
+    /// How many milliseconds the demo models take to load
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    load_ms: u64,
 }
 
 const MODELS: &str = r#"
@@ -77,7 +80,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let _announced = announce_or_warn(&server, &admin);
         let client = Client::builder(&url).token(SecretString::from(admin.clone())).build()?;
         let mut agents = Vec::new();
-        for mut parts in self::agents(&url, &args.data_dir)? {
+        for mut parts in self::agents(&url, args)? {
             let id = parts.settings.id.clone();
             parts.client = Client::builder(&url).token(runner_token(&client, &id).await?).apart().build()?;
             agents.push(tokio::spawn(Agent::run(parts, stopped.clone())));
@@ -126,6 +129,8 @@ fn welcome(url: &str, admin: &str, runners: usize) -> String {
     format!(
         "Berth serves at {url} with {runners} runner(s) and the models chat and vision. Try, in another terminal:\n\n  \
          export BERTH_SERVER={url} BERTH_TOKEN={admin}\n  \
+         berth chat chat \"hello\"           a conversation; models load when they are asked for\n  \
+         berth models list                 what is loaded\n  \
          berth submit chat --wait 30s      a lease on a slot, and where it answers\n  \
          berth slots                       what runs where\n  \
          berth ledger                      every GPU as a bar\n  \
@@ -133,15 +138,17 @@ fn welcome(url: &str, admin: &str, runners: usize) -> String {
          berth explain WORKLOAD            why a workload is where it is\n  \
          berth logs WORKLOAD               what its slot wrote\n  \
          berth events -f                   what happens\n\n\
-         curl -H \"Authorization: Bearer $BERTH_TOKEN\" $BERTH_SERVER/scheduler/slots\n\n\
+         curl -H \"Authorization: Bearer $BERTH_TOKEN\" -H \"Content-Type: application/json\" \\\n    \
+         -d '{{\"model\": \"chat\", \"messages\": [{{\"role\": \"user\", \"content\": \"hello\"}}]}}' \\\n    \
+         $BERTH_SERVER/v1/chat/completions\n\n\
          Commands of this user find the token by themselves; curl needs it. {url}/docs describes the API.\n\
          Ctrl-C ends everything.\n"
     )
 }
 
 /// The machine's own GPUs, or two runners that pretend.
-fn agents(server: &str, data_dir: &Path) -> anyhow::Result<Vec<AgentParts>> {
-    let real = config(server, data_dir, "dev", "")?;
+fn agents(server: &str, args: &Args) -> anyhow::Result<Vec<AgentParts>> {
+    let real = config(server, args, "dev", "")?;
     let mut machine = berth_runner::inventory::Machine::new(real.inventory.clone());
     let seen = machine.look(berth_domain::Timestamp::default(), berth_runner::inventory::Detail::Usage)?;
     if !seen.gpus.is_empty() {
@@ -153,19 +160,21 @@ fn agents(server: &str, data_dir: &Path) -> anyhow::Result<Vec<AgentParts>> {
                 format!("[[inventory.simulated]]\nuuid = \"GPU-dev-{number}-{index}\"\nname = \"simulated\"\nmemory = \"80GiB\"\n")
             };
             let inventory = format!("[inventory]\nmachine_id = \"dev-machine-{number}\"\n{}{}", gpu(0), gpu(1));
-            parts(&config(server, data_dir, &format!("dev-{number}"), &inventory)?)
+            parts(&config(server, args, &format!("dev-{number}"), &inventory)?)
         })
         .collect()
 }
 
-fn config(server: &str, data_dir: &Path, id: &str, inventory: &str) -> anyhow::Result<AgentConfig> {
+fn config(server: &str, args: &Args, id: &str, inventory: &str) -> anyhow::Result<AgentConfig> {
     let program = toml::Value::from(std::env::current_exe()?.display().to_string());
-    let directory = toml::Value::from(data_dir.join(id).display().to_string());
+    let directory = toml::Value::from(args.data_dir.join(id).display().to_string());
+    let (speed, load_ms) = (args.speed, args.load_ms);
     let text = format!(
         "[agent]\nid = \"{id}\"\nserver = \"{server}\"\ndata_dir = {directory}\nstop_grace = \"3s\"\n\n\
          [runtime.demo]\nkind = \"both\"\n\
-         command = [{program}, \"demo-slot\", \"--port\", \"{{port}}\", \"--model\", \"{{model}}\"]\n\
-         ready = {{ path = \"/health\", every = \"20ms\", deadline = \"30s\" }}\n\
+         command = [{program}, \"demo-slot\", \"--port\", \"{{port}}\", \"--model\", \"{{model}}\", \
+         \"--speed\", \"{speed}\", \"--load-ms\", \"{load_ms}\"]\n\
+         ready = {{ path = \"/health\", every = \"20ms\", deadline = \"10m\" }}\n\
          endpoint = \"http://{{address}}:{{port}}\"\n\n{inventory}"
     );
     toml::from_str(&text).with_context(|| text)
@@ -176,38 +185,4 @@ fn parts(config: &AgentConfig) -> anyhow::Result<AgentParts> {
     let trampoline = vec![std::env::current_exe()?.into_os_string(), "runner-exec".into()];
     let spawning = SpawnOptions { trampoline: Some(trampoline), on_agent_exit: OnAgentExit::Kill, cgroups: None };
     Ok(AgentParts { settings, runtimes, client: Client::builder(&config.agent.server).build()?, spawning })
-}
-
-/// What a slot of `berth dev` runs: health, and an answer like a model's.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct DemoSlot {
-    /// Where to listen
-    #[arg(long)]
-    port: u16,
-    /// Which model to pretend to be
-    #[arg(long)]
-    model: String,
-}
-
-/// Serves until it is ended.
-pub(crate) fn demo_slot(args: &DemoSlot) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let model = args.model.clone();
-        let completion = move || {
-            let model = model.clone();
-            async move {
-                let message = json!({ "role": "assistant", "content": format!("This is {model}, and I am a demo.") });
-                let choice = json!({ "index": 0, "message": message, "finish_reason": "stop" });
-                Json(json!({ "object": "chat.completion", "model": model, "choices": [choice] }))
-            }
-        };
-        let router = Router::new()
-            .route("/health", get(|| async { Json(json!({ "status": "ok" })) }))
-            .route("/v1/chat/completions", post(completion));
-        let listener = tokio::net::TcpListener::bind((IpAddr::from([127, 0, 0, 1]), args.port)).await?;
-        crate::print(&format!("serving {} on port {}\n", args.model, args.port))?;
-        axum::serve(listener, router).await?;
-        anyhow::Ok(())
-    })
 }

@@ -1,8 +1,10 @@
 //! The one binary of Berth.
 
 mod cli;
+mod demo;
 mod dev;
 mod estimate;
+mod gateway;
 mod local_token;
 mod restore;
 mod runner;
@@ -29,9 +31,10 @@ enum Command {
     Serve(serve::Args),
     Dev(dev::Args),
     Runner(runner::Args),
+    Gateway(gateway::Args),
     /// What a slot of `berth dev` runs
     #[command(hide = true)]
-    DemoSlot(dev::DemoSlot),
+    DemoSlot(demo::DemoSlot),
     /// Start a slot's process (the agent calls this)
     #[command(hide = true, disable_help_flag = true)]
     RunnerExec {
@@ -76,8 +79,9 @@ fn main() -> anyhow::Result<ExitCode> {
     match command {
         Command::Serve(args) => serve::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Dev(args) => dev::run(&args).map(|()| ExitCode::SUCCESS),
-        Command::DemoSlot(args) => dev::demo_slot(&args).map(|()| ExitCode::SUCCESS),
+        Command::DemoSlot(args) => demo::demo_slot(&args).map(|()| ExitCode::SUCCESS),
         Command::Runner(args) => runner::run(&connection, args).map(|()| ExitCode::SUCCESS),
+        Command::Gateway(args) => gateway::run(&connection, &args).map(|()| ExitCode::SUCCESS),
         Command::RunnerExec { arguments } => berth_runner::process::trampoline(arguments),
         Command::Restore(args) => restore::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Estimate(args) => Ok(estimate::run(&connection, &args)),

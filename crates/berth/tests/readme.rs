@@ -74,10 +74,13 @@ fn the_quick_start_works_from_submit_to_eviction() {
         .args(["-e", "-u", "-c", session])
         .env("PATH", path)
         .env("BERTH_SERVER", &dev.url)
+        .env("BERTH_TOKEN", dev.token())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("I am a demo. You said: Why is the sky blue?"), "berth chat: {said}");
+    assert!(said.contains("\"chat.completion\"") && said.contains("You said: hello"), "curl: {said}");
     let shown = blocks("text").into_iter().find(|block| block.contains("GPU-dev-1-0")).unwrap();
     assert!(said.contains(&shown), "the README shows\n{shown}\nbut it says\n{said}");
     assert!(said.contains("waiting (full_now)") && said.contains("60 GiB needed"), "it explains why: {said}");

@@ -70,6 +70,13 @@ impl Client {
         Ok(())
     }
 
+    /// A client of the same server that asks with this token, or with none, and shares the connections of this one.
+    pub fn with_token(&self, token: Option<&SecretString>) -> Result<Self, ClientError> {
+        let other = Self { authorization: Arc::default(), ..self.clone() };
+        token.map_or(Ok(()), |token| other.set_token(token))?;
+        Ok(other)
+    }
+
     /// Makes a request with the client's token.
     pub(crate) fn send_to(&self, method: Method, url: Url) -> RequestBuilder {
         let request = self.http.request(method, url);

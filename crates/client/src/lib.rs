@@ -18,6 +18,7 @@
 //! `berth-wire`, and both are handed back ([`Answer`]). The crate keeps no state but its connections.
 
 mod builder;
+mod chat;
 mod client;
 mod error;
 mod events;
@@ -29,6 +30,7 @@ mod transport;
 mod upload;
 
 pub use builder::{ClientBuilder, ClientCertificateFiles, install_crypto_provider};
+pub use chat::ChatStream;
 pub use client::{Answer, Client, TextStream};
 pub use error::ClientError;
 pub use events::{EventStream, Received};

@@ -20,6 +20,7 @@ mod log_tail;
 mod model;
 mod names;
 mod report;
+mod route;
 mod slot;
 mod time;
 mod utilization;
@@ -47,6 +48,7 @@ pub use report::{
     EngineReport, Evidence, FailureReason, GpuHealth, GpuReport, HostReport, ReportedClaim, ReportedMemory,
     ReportedState, RunnerReport, RuntimeKind, SlotEnd, SlotReport,
 };
+pub use route::EngineRoute;
 pub use slot::SlotState;
 pub use time::{ParseSpanError, Span, Timestamp};
 pub use utilization::{Utilization, UtilizationError};

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::estimate::FileEstimate;
 use crate::{
-    Arg, Bytes, DeviceUuid, Fraction, GpuCount, GpuName, LabelKey, LabelValue, Millicores, ModelName, PoolName,
-    RuntimeName, Span,
+    Arg, Bytes, DeviceUuid, EngineRoute, Fraction, GpuCount, GpuName, LabelKey, LabelValue, Millicores, ModelName,
+    PoolName, RuntimeName, Span,
 };
 
 /// The memory of a model, as its entry states it.
@@ -184,6 +184,12 @@ pub struct ModelSpec {
     pub ram: Bytes,
     /// Arguments of its runtime.
     pub args: Vec<Arg>,
+    /// Other names that callers of the gateway may use for it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub aliases: BTreeSet<ModelName>,
+    /// Routes that its engine answers. Empty: those that its runtime is known for.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub routes: BTreeSet<EngineRoute>,
 }
 
 /// Why a catalogue entry is refused.
@@ -224,6 +230,14 @@ pub enum ModelSpecError {
     /// A GPU count is allowed, but has no memory number.
     #[error("gpu_counts allows {0}, but memory.per_gpu has no number for it")]
     CountWithoutMemory(u16),
+    /// Two models under one name.
+    #[error("{name} is already a name of model {taken_by}: a name belongs to one model")]
+    NameTaken {
+        /// The name or alias.
+        name: ModelName,
+        /// Who has it.
+        taken_by: ModelName,
+    },
     /// A memory number is zero.
     #[error("memory on a GPU must be more than zero")]
     ZeroMemory,
@@ -260,6 +274,8 @@ impl ModelSpec {
             cpu: Millicores::ZERO,
             ram: Bytes::ZERO,
             args: Vec::new(),
+            aliases: BTreeSet::new(),
+            routes: BTreeSet::new(),
         }
     }
 
@@ -277,6 +293,10 @@ impl ModelSpec {
         at_most("min_replicas", u64::from(self.replicas.min), Self::MOST)?;
         at_most("gpu_uuids", self.constraints.gpu_uuids.len() as u64, 64)?;
         at_most("args", self.args.len() as u64, 1024)?;
+        at_most("aliases", self.aliases.len() as u64, 64)?;
+        if self.aliases.contains(&self.name) {
+            return Err(ModelSpecError::NameTaken { name: self.name.clone(), taken_by: self.name.clone() });
+        }
         if let Some(max) = self.replicas.max.filter(|max| *max < self.replicas.min || *max == 0) {
             return Err(ModelSpecError::ReplicasCrossed { min: self.replicas.min, max });
         }
@@ -310,6 +330,19 @@ impl ModelSpec {
             Some(count) => Err(ModelSpecError::CountWithoutMemory(count.get())),
             None => Ok(()),
         }
+    }
+
+    /// Whether slots of `other` serve this entry as well: they differ in how callers reach the model, and in nothing else.
+    #[must_use]
+    pub fn runs_like(&self, other: &Self) -> bool {
+        let alike = Self { aliases: other.aliases.clone(), routes: other.routes.clone(), ..self.clone() };
+        alike == *other
+    }
+
+    /// Whether callers may use this name for it.
+    #[must_use]
+    pub fn is_called(&self, name: &ModelName) -> bool {
+        self.name == *name || self.aliases.contains(name)
     }
 
     /// Returns whether the model needs no GPU.

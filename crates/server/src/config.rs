@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use berth_core::Settings;
 use berth_domain::{Bytes, Priority, Span};
+use berth_gateway::GatewayConfig;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::requests::Bounds;
@@ -35,6 +36,8 @@ pub struct Config {
     pub log: LogConfig,
     /// How model files are read.
     pub estimate: EstimateConfig,
+    /// The gateway below `/v1`.
+    pub gateway: GatewayConfig,
     /// How decisions are made.
     pub scheduler: SchedulerConfig,
 }

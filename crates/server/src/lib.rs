@@ -21,6 +21,7 @@
 //! | [`decision_log`] | the log of decisions, written beside the writer |
 //! | [`estimator`] | estimates from model files, read beside everything else |
 //! | [`serve`] | sockets, TLS, limits, shutdown |
+//! | [`StandaloneGateway`] | the gateway as a process of its own |
 //! | [`config`] | what an operator may choose |
 //! | [`reload`] | what of it may change while the server runs |
 //! | [`limits`] | the limits that are in force |
@@ -41,9 +42,11 @@ pub mod requests;
 mod run;
 pub mod serve;
 mod severity;
+mod standalone_gateway;
 pub mod tls;
 pub mod trust;
 pub mod views;
 pub mod writer;
 
 pub use run::{RunError, Server, options, runtime};
+pub use standalone_gateway::StandaloneGateway;

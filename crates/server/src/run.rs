@@ -19,6 +19,7 @@ use crate::config::{Config, ConfigError, JournalConfig};
 use crate::decision_log::DecisionLog;
 use crate::engine::{BootError, Engine, Recovery};
 use crate::estimator::Estimator;
+use crate::http::gateway::OwnGateway;
 use crate::http::refused_reports::RefusedReports;
 use crate::http::{App, Tools, router};
 use crate::limits::Limits;
@@ -71,6 +72,9 @@ pub enum RunError {
     /// No encryption.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// No client for slots.
+    #[error("the gateway cannot start: {0}")]
+    Gateway(String),
     /// No thread.
     #[error("the operating system gives no thread: {0}")]
     Thread(#[source] std::io::Error),
@@ -94,6 +98,7 @@ pub struct Server {
     decision_log: (DecisionLog, JoinHandle<()>),
     compaction: Compaction,
     local_admin: Option<LocalAdmin>,
+    gateway: Option<OwnGateway>,
 }
 
 impl std::fmt::Debug for Server {
@@ -162,10 +167,12 @@ impl Server {
             stopping: stopping.clone(),
         });
         tokio::spawn(sweep(app.clone()));
-        let reloader = Reloader::new(app.clone(), config);
-        let serving = tokio::spawn(serve::serve(listener, tls, router::router(app), limits, stopping));
+        let gateway = start_gateway(&app, &config.gateway)?;
+        let routes = router::router(app.clone(), gateway.as_ref().map(|gateway| (gateway, &config.gateway)));
+        let reloader = Reloader::new(app, config);
+        let serving = tokio::spawn(serve::serve(listener, tls, routes, limits, stopping));
         let (writer, decision_log) = ((writer, writer_thread), (decision_log, decision_log_thread));
-        Ok(Self { address, stop, serving, reloader, writer, decision_log, compaction, local_admin })
+        Ok(Self { address, stop, serving, reloader, writer, decision_log, compaction, local_admin, gateway })
     }
 
     /// Where it listens.
@@ -187,10 +194,14 @@ impl Server {
 
     /// Stops: no new requests, those in flight finish, everything taken in is durable and answered.
     pub async fn stop(self) {
-        let Self { stop, serving, reloader, writer, decision_log, compaction, .. } = self;
+        let Self { stop, serving, reloader, writer, decision_log, compaction, gateway, .. } = self;
         drop(reloader);
         stop.send_replace(true);
         drop(serving.await);
+        if let Some(gateway) = gateway {
+            // Leases of streams that were cut are ended while there is a writer to end them.
+            drop(tokio::time::timeout(LAST_LEASES, gateway.flush()).await);
+        }
         // Requests that did not finish in time are not answered; whatever the writer took before is.
         let joined = tokio::task::spawn_blocking(move || {
             writer.0.stop();
@@ -201,6 +212,17 @@ impl Server {
         });
         drop(joined.await);
     }
+}
+
+/// How long a shutdown waits for the last leases of the gateway to end.
+const LAST_LEASES: std::time::Duration = std::time::Duration::from_secs(2);
+
+fn start_gateway(app: &App, config: &berth_gateway::GatewayConfig) -> Result<Option<OwnGateway>, RunError> {
+    if !config.enabled {
+        return Ok(None);
+    }
+    let started = OwnGateway::start(app.clone(), config.clone());
+    started.map(Some).map_err(|error| RunError::Gateway(error.to_string()))
 }
 
 /// Now and then forgets clients that are gone, and puts on record how many others were refused.

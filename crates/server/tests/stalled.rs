@@ -89,7 +89,7 @@ fn app(data_dir: &std::path::Path, disk: Arc<Mutex<()>>) -> App {
 
 async fn ready(app: &App) -> (StatusCode, String) {
     let request = Request::get("/readyz").header("host", "localhost").body(Body::empty()).unwrap();
-    let response = router::router(app.clone()).oneshot(request).await.unwrap();
+    let response = router::router(app.clone(), None).oneshot(request).await.unwrap();
     let status = response.status();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     (status, String::from_utf8_lossy(&body).into_owned())

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_domain::{
-    Arg, Bytes, DeviceUuid, GpuCount, GpuName, InlineSecret, LabelKey, LabelValue, MemorySource, Millicores, ModelName,
-    ModelRevision, ModelSpec, ModelSpecError, Placement, PoolName, RuntimeName,
+    Arg, Bytes, DeviceUuid, EngineRoute, GpuCount, GpuName, InlineSecret, LabelKey, LabelValue, MemorySource,
+    Millicores, ModelName, ModelRevision, ModelSpec, ModelSpecError, Placement, PoolName, RuntimeName,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -86,6 +86,14 @@ pub struct ModelRequest {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<schema::Arg>, max_items = 1024)]
     pub args: Vec<Arg>,
+    /// Other names that callers of the gateway may use for it. No two models share a name.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(value_type = Vec<schema::ModelName>, max_items = 64)]
+    pub aliases: BTreeSet<ModelName>,
+    /// Routes of the gateway that its engine answers; those that its runtime is known for unless said otherwise.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(value_type = Vec<schema::EngineRoute>)]
+    pub routes: BTreeSet<EngineRoute>,
 }
 
 impl ModelRequest {
@@ -112,6 +120,8 @@ impl ModelRequest {
             cpu_millicores: Millicores::ZERO,
             ram: Bytes::ZERO,
             args: Vec::new(),
+            aliases: BTreeSet::new(),
+            routes: BTreeSet::new(),
         }
     }
 
@@ -153,6 +163,8 @@ impl ModelRequest {
         spec.cpu = self.cpu_millicores;
         spec.ram = self.ram;
         spec.args = self.args;
+        spec.aliases = self.aliases;
+        spec.routes = self.routes;
         spec.validate().map_err(|error| Invalid::new(field_of(&error), error.to_string()))?;
         Ok(spec)
     }
@@ -160,6 +172,7 @@ impl ModelRequest {
 
 fn field_of(error: &ModelSpecError) -> &'static str {
     match error {
+        ModelSpecError::NameTaken { .. } => "aliases",
         ModelSpecError::NoConcurrency => "concurrency",
         ModelSpecError::ReplicasCrossed { .. } => "max_replicas",
         ModelSpecError::TooLarge { field, .. } => field,
@@ -228,6 +241,14 @@ pub struct Model {
     /// Arguments of its runtime.
     #[schema(value_type = Vec<schema::Arg>)]
     pub args: Vec<Arg>,
+    /// Other names of it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(value_type = Vec<schema::ModelName>)]
+    pub aliases: BTreeSet<ModelName>,
+    /// Routes that its engine answers, where the model says so.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(value_type = Vec<schema::EngineRoute>)]
+    pub routes: BTreeSet<EngineRoute>,
     /// The revision of the entry.
     #[schema(value_type = schema::ModelRevision)]
     pub revision: ModelRevision,
@@ -243,6 +264,10 @@ pub struct Model {
     /// How often one of its slots was evicted.
     #[serde(default)]
     pub evictions: u64,
+    /// How long its last starts took, from the order to start until the slot was ready: their median. Nothing before
+    /// the server has seen one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_median_ms: Option<u64>,
     /// What is charged on each GPU, for each GPU count that it may run on.
     #[serde(default)]
     pub charged: Vec<ChargedMemory>,
@@ -274,11 +299,14 @@ impl Model {
             ram: spec.ram,
             // A catalogue of an older version may hold secrets.
             args: InlineSecret::redact(&spec.args),
+            aliases: spec.aliases.clone(),
+            routes: spec.routes.clone(),
             revision,
             deleted: false,
             live_slots: 0,
             waiting: 0,
             evictions: 0,
+            load_median_ms: None,
             charged: ChargedMemory::of(spec),
         }
     }
@@ -306,6 +334,8 @@ impl Model {
             cpu_millicores: self.cpu_millicores,
             ram: self.ram,
             args: self.args.clone(),
+            aliases: self.aliases.clone(),
+            routes: self.routes.clone(),
         }
     }
 }

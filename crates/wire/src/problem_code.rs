@@ -123,6 +123,7 @@ problem_codes! {
     Busy = "busy", 503, "the queue of the writer is full: try again at once";
     Stopping = "stopping", 503, "the server shuts down";
     NotStarted = "not_started", 503, "the server is not ready yet";
+    ServerUnreachable = "server_unreachable", 503, "a gateway that runs as a process of its own cannot reach its server";
     TokensUnavailable = "tokens_unavailable", 503, "the file of the tokens cannot be written";
     RunnerSilent = "runner_silent", 504, "the agent did not answer within `limits.agent_answer`: see whether it runs";
 }

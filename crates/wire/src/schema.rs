@@ -144,6 +144,21 @@ words!(
     "Where a slot is in its life. Its memory is charged in every one of these."
 );
 words!(
+    EngineRoute,
+    [
+        "chat/completions",
+        "completions",
+        "embeddings",
+        "responses",
+        "messages",
+        "rerank",
+        "audio/transcriptions",
+        "audio/speech",
+        "images/generations"
+    ],
+    "A route of the gateway, below `/v1`."
+);
+words!(
     Placement,
     ["spread", "pack"],
     "How candidates are ranked: the least claimed share first, or the tightest fit first."

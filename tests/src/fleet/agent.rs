@@ -99,6 +99,14 @@ impl Plan {
         self
     }
 
+    /// With a built-in runtime, whose program the agent finds by its name.
+    #[must_use]
+    pub fn builtin(mut self, name: &str) -> Self {
+        let env = format!("env = {{ {HOME} = \"{}\" }}", self.machine.directory().display());
+        self.runtimes += &format!("[runtime.{name}]\n{env}\n");
+        self
+    }
+
     /// With a line of its own in the runtime that was added last.
     #[must_use]
     pub fn runtime_line(mut self, line: &str) -> Self {

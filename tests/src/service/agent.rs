@@ -50,6 +50,8 @@ pub struct FakeAgent {
     pub proves_at_once: bool,
     /// How much of its claim a slot uses that starts from now on.
     pub uses_percent: u64,
+    /// Where ready slots answer; nowhere, unless a test says so.
+    pub endpoint: Option<String>,
     sequence: u64,
     epoch: Option<u64>,
     seen: Option<u64>,
@@ -79,6 +81,7 @@ impl FakeAgent {
             starts_at_once: true,
             proves_at_once: true,
             uses_percent: 100,
+            endpoint: None,
             sequence: 0,
             epoch: None,
             seen: None,
@@ -138,6 +141,11 @@ impl FakeAgent {
             gpu["memory_used_bytes"] = json!(gpu["memory_used_bytes"].as_u64().unwrap_or_default() + own);
         }
         body["slots"] = self.slots.iter().map(|(id, held)| held.reported(id, &self.id)).collect();
+        if let Some(endpoint) = &self.endpoint {
+            for slot in body["slots"].as_array_mut().into_iter().flatten().filter(|slot| slot["state"] == "ready") {
+                slot["endpoint"] = json!(endpoint);
+            }
+        }
         body
     }
 

@@ -17,7 +17,7 @@ pub(crate) use failure::{Ended, Failure};
 use session::Session;
 pub(crate) use session::{Connection, Output};
 
-use commands::{admin, backup, fleet, history, join_token, logs, machines, models, scheduler, work};
+use commands::{admin, backup, chat, fleet, history, join_token, logs, machines, models, scheduler, work};
 
 /// Said below `berth --help`.
 pub(crate) const EXIT_STATUS: &str = "Exit status:
@@ -43,6 +43,7 @@ pub(crate) enum ClientCommand {
     Cancel(work::Cancel),
     Complete(work::Complete),
     Explain(work::Explain),
+    Chat(chat::Chat),
     #[command(subcommand)]
     Models(models::Models),
     Fit(models::Fit),
@@ -97,6 +98,7 @@ async fn dispatch(session: &Session, command: ClientCommand) -> Result<Ended, Fa
         ClientCommand::Cancel(cancel) => cancel.run(session).await,
         ClientCommand::Complete(complete) => complete.run(session).await,
         ClientCommand::Explain(explain) => explain.run(session).await,
+        ClientCommand::Chat(chat) => chat.run(session).await,
         ClientCommand::Models(models) => models.run(session).await,
         ClientCommand::Fit(fit) => fit.run(session).await,
         ClientCommand::Runners(runners) => runners.run(session).await,

@@ -11,7 +11,7 @@ use serde_json::Value;
 pub(crate) struct Dev {
     pub(crate) child: Child,
     pub(crate) url: String,
-    _data: tempfile::TempDir,
+    data: tempfile::TempDir,
 }
 
 impl Dev {
@@ -26,7 +26,12 @@ impl Dev {
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let url = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap().to_owned();
-        Self { child, url, _data: data }
+        Self { child, url, data }
+    }
+
+    /// The admin's token, which `berth dev` prints for curl.
+    pub(crate) fn token(&self) -> String {
+        std::fs::read_to_string(self.data.path().join("server/admin.token")).unwrap().trim().to_owned()
     }
 
     pub(crate) fn berth(&self, words: &[&str]) -> (bool, String) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use berth_domain::{Bytes, GpuCount, ModelName, ModelRevision, ModelSpec, WorkloadKind};
 
 use crate::memory::{Correction, CorrectionReason, Watched};
-use crate::state::{Model, Shape, ShapeRow, State, Timer};
+use crate::state::{Model, Shape, ShapeRow, State, Timer, Usage};
 use crate::table::{ModelKey, ShapeKey};
 
 const KINDS: [WorkloadKind; 2] = [WorkloadKind::Lease, WorkloadKind::Job];
@@ -16,6 +16,13 @@ impl State {
         self.index.serve(spec);
         let before = self.models.find(&spec.name).filter(|(_, row)| !row.deleted).map(|(_, row)| row.spec.clone());
         before.into_iter().for_each(|before| self.index.dismiss(&before));
+        if let Some(row) = self.models.key(&spec.name).and_then(|key| self.models.get_mut(key))
+            && row.revision == revision
+        {
+            // Only how callers reach it has changed: what its slots are and what was seen of them still holds.
+            row.spec = spec.clone();
+            return;
+        }
         let shape = self.take_shape(Shape::of(spec, &BTreeMap::new()));
         let key = match self.models.key(&spec.name) {
             Some(key) => self.change_model(key, spec, revision, shape),
@@ -173,5 +180,6 @@ fn new_model(spec: &Arc<ModelSpec>, revision: ModelRevision, shape: ShapeKey) ->
         retry_at: None,
         evictions: 0,
         memory: BTreeMap::new(),
+        usage: Usage::default(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use berth_domain::{ModelName, ModelRevision, ModelSpec, WorkloadEnd};
+use berth_domain::{ModelName, ModelRevision, ModelSpec, ModelSpecError, WorkloadEnd};
 
 use super::arguments;
 use crate::command::Refusal;
@@ -18,12 +18,29 @@ pub(super) fn put(state: &State, spec: &ModelSpec) -> Result<Vec<Event>, Refusal
     if known.is_some_and(|row| !row.deleted && *row.spec == *spec) {
         return Ok(Vec::new());
     }
+    refuse_shared_names(state, spec)?;
     arguments::check_model(state, spec)?;
-    let revision = known.map_or(ModelRevision::new(1), |row| row.revision.next());
+    let revision = match known {
+        None => ModelRevision::new(1),
+        // Slots serve under another alias, or on another route, without being started again.
+        Some(row) if !row.deleted && row.spec.runs_like(spec) => row.revision,
+        Some(row) => row.revision.next(),
+    };
     // What was kept for the old entry may be wrong for the new one.
     let mut events = end_reservations(state, &spec.name);
     events.push(Event::ModelPut { spec: Arc::new(spec.clone()), revision });
     Ok(events)
+}
+
+/// A caller's word for a model means one model.
+fn refuse_shared_names(state: &State, spec: &ModelSpec) -> Result<(), ModelSpecError> {
+    let others = || state.models.iter().map(|(_, row)| row).filter(|row| !row.deleted && row.name != spec.name);
+    for name in spec.aliases.iter().chain([&spec.name]) {
+        if let Some(other) = others().find(|row| row.spec.is_called(name)) {
+            return Err(ModelSpecError::NameTaken { name: name.clone(), taken_by: other.name.clone() });
+        }
+    }
+    Ok(())
 }
 
 /// Ends all reservations of a model: what is kept may be wrong for what it needs now.

@@ -19,6 +19,14 @@ use crate::clock;
 use crate::present;
 use crate::trust::Caller;
 
+impl App {
+    /// A model with everything about it.
+    pub(super) fn model_as_shown(&self, view: &ModelView) -> wire::Model {
+        let load_median_ms = self.views.load_times.median(&view.name).map(berth_domain::Span::millis);
+        wire::Model { load_median_ms, ..present::model(view) }
+    }
+}
+
 /// List models
 #[utoipa::path(get, path = "/api/v1/models", tag = "models", params(PageQuery),
     responses((status = 200, description = "Models by name", body = Vec<wire::Model>)))]
@@ -26,7 +34,7 @@ pub(super) async fn list(State(app): State<App>, uri: OriginalUri, Query(page): 
     app.see_fleet().await;
     let is_new = |view: &Arc<ModelView>| page.after.as_deref().is_none_or(|after| view.name.as_str() > after);
     let rows = app.views.models().into_iter().filter(is_new);
-    Page::of(rows, page.limit, &uri, |view| view.name.to_string()).map(|view| present::model(&view))
+    Page::of(rows, page.limit, &uri, |view| view.name.to_string()).map(|view| app.model_as_shown(&view))
 }
 
 /// Look at a model
@@ -38,7 +46,7 @@ pub(super) async fn list(State(app): State<App>, uri: OriginalUri, Query(page): 
 pub(super) async fn show(State(app): State<App>, Named(name): Named<ModelName>) -> Result<Json<wire::Model>, Failure> {
     app.see_fleet().await;
     let view = app.views.model(&name).ok_or_else(|| Failure::unknown(ProblemCode::UnknownModel, &name))?;
-    Ok(Json(present::model(&view)))
+    Ok(Json(app.model_as_shown(&view)))
 }
 
 /// Add or change a model
@@ -75,7 +83,7 @@ pub(super) async fn put(
     app.see_fleet().await;
     let view = app.views.model(&name).ok_or_else(|| Failure::unknown(ProblemCode::UnknownModel, &name))?;
     let status = if known || view.revision > ModelRevision::new(1) { StatusCode::OK } else { StatusCode::CREATED };
-    Ok((status, Json(present::model(&view))).into_response())
+    Ok((status, Json(app.model_as_shown(&view))).into_response())
 }
 
 /// Remove a model

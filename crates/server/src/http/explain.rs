@@ -34,8 +34,12 @@ pub(super) async fn explain(
     Extension(caller): Extension<Caller>,
     Named(id): Named<Uuid>,
 ) -> Result<Json<wire::Explanation>, Failure> {
-    let id = WorkloadId::new(id);
-    app.visible_workload(&caller, id)?;
+    explanation(&app, &caller, WorkloadId::new(id)).await.map(Json)
+}
+
+/// Why a workload of this caller's is where it is.
+pub(super) async fn explanation(app: &App, caller: &Caller, id: WorkloadId) -> Result<wire::Explanation, Failure> {
+    app.visible_workload(caller, id)?;
     let at = clock::now();
     let judged = app.writer.read(move |state| Some((state.workload(id)?, Judged::of(state, id, at)))).await?;
     let (view, judged) = judged.ok_or_else(|| Failure::unknown(ProblemCode::UnknownWorkload, id))?;
@@ -48,8 +52,8 @@ pub(super) async fn explain(
     };
     let decisions = decisions.iter().map(|decided| present::decision(decided)).collect();
     let mut explanation = present::explanation(&view, now, judgement, decisions);
-    add_last_lines(&app, &mut explanation.attempts);
-    Ok(Json(explanation))
+    add_last_lines(app, &mut explanation.attempts);
+    Ok(explanation)
 }
 
 /// What holds now: for one that waits, what is judged now; for one that has a slot, the decision that gave it this slot.

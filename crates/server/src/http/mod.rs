@@ -13,6 +13,7 @@ mod estimates;
 mod events;
 mod explain;
 mod fleet;
+pub mod gateway;
 mod health;
 mod history;
 mod joining;

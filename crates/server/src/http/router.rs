@@ -6,12 +6,14 @@ use axum::http::Uri;
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{any, delete, get, post};
+use berth_gateway::GatewayConfig;
 use berth_wire::ProblemCode;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::access::{Asking, Gate, admit, furnish, guard, refuse};
+use super::gateway::OwnGateway;
 use super::problem::Failure;
 use super::{
     App, admin, agents, backup, catalogue, estimates, events, explain, fleet, health, history, joining, logs, machines,
@@ -132,8 +134,12 @@ pub fn description(app: &App) -> OpenApi {
 }
 
 /// The server's routes.
-pub fn router(app: App) -> Router {
+pub fn router(app: App, gateway: Option<(&OwnGateway, &GatewayConfig)>) -> Router {
     let (routes, description) = assemble(&app);
+    let routes = match gateway {
+        Some((gateway, config)) => routes.merge(super::gateway::routes(&app, gateway, config)),
+        None => routes,
+    };
     let gate = |access| from_fn_with_state(Gate { app: app.clone(), access }, guard);
     let documents = openapi::documents(&description).route_layer(gate(Access::Public));
     // What is not there is shown to nobody who may not look.

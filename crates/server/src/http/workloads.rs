@@ -70,7 +70,7 @@ pub(super) async fn submit(
 }
 
 /// A refusal that is the request's fault names its field.
-fn refuse_submission(refusal: Refusal) -> Failure {
+pub(super) fn refuse_submission(refusal: Refusal) -> Failure {
     match refusal {
         Refusal::UnknownModel(model) => {
             let detail = format!("no model {model} in the catalogue: add it with `berth models apply`");
@@ -106,7 +106,7 @@ fn is_settled(row: &WorkloadRow) -> bool {
 }
 
 /// The workload once `enough` holds, or as it is when the wait is over.
-async fn wait_until(
+pub(super) async fn wait_until(
     app: &App,
     id: WorkloadId,
     deadline: tokio::time::Instant,
@@ -129,7 +129,7 @@ impl App {
 }
 
 /// A workload with everything about it.
-fn shown(app: &App, row: &WorkloadRow) -> wire::Workload {
+pub(super) fn shown(app: &App, row: &WorkloadRow) -> wire::Workload {
     with_last_lines(app, listed(app, row))
 }
 

@@ -8,9 +8,11 @@
 //! | [`stream`] | the last events, for those who follow |
 //! | [`past`] | where slots were that are no more |
 //! | [`tails`] | the last lines of slots that failed or ended |
+//! | [`load_times`] | how long models took to load |
 //! | [`tally`] | how many there are of what |
 
 pub mod history;
+pub mod load_times;
 pub mod metrics;
 pub mod past;
 mod publish;
@@ -34,6 +36,7 @@ use berth_wire as wire;
 use parking_lot::{Mutex, RwLock};
 
 use history::History;
+use load_times::LoadTimes;
 use metrics::Metrics;
 use past::{PastSlots, Whereabouts};
 use stream::Stream;
@@ -94,6 +97,8 @@ pub struct Views {
     pub history: History,
     /// The last events.
     pub stream: Stream,
+    /// How long models took to load.
+    pub load_times: LoadTimes,
     /// How many there are of what.
     pub tally: Tally,
     /// Numbers for Prometheus.
@@ -139,6 +144,7 @@ impl Views {
             runner_waiters: Waiters::new(),
             history: History::new(decisions_kept),
             stream: Stream::new(events_kept),
+            load_times: LoadTimes::default(),
             tally: Tally::default(),
             metrics: Metrics::new(),
             publishing: AtomicU64::new(0),

@@ -54,6 +54,9 @@ impl Views {
         }
         put(&self.devices, changes.devices);
         put(&self.hosts, changes.hosts);
+        for (name, _) in changes.models.iter().filter(|(_, view)| view.as_ref().is_none_or(|view| view.deleted)) {
+            self.load_times.forget(name);
+        }
         put(&self.models, changes.models);
         self.fleet_revision.store(revision.get(), Ordering::Release);
         self.publishing.fetch_add(1, Ordering::AcqRel);
@@ -80,7 +83,9 @@ impl Views {
         let before = match view {
             Some(view) => {
                 self.tally.slot(view.state, 1);
-                self.slots.insert(slot, view)
+                let before = self.slots.insert(slot, view.clone());
+                self.load_times.note(before.as_deref(), &view);
+                before
             }
             None => self.slots.remove(&slot).map(|(_, row)| {
                 let was = Whereabouts { runner: row.runner.clone(), generation: row.generation };

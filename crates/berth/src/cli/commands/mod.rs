@@ -2,6 +2,7 @@
 
 pub(super) mod admin;
 pub(super) mod backup;
+pub(super) mod chat;
 pub(super) mod fleet;
 pub(super) mod history;
 pub(super) mod join_token;
