@@ -16,7 +16,9 @@ impl Standalone {
     fn start(stage: &Stage, settings: &[&str]) -> Self {
         let mut command = Command::new(berth());
         command.args(["--server", &stage.api.base(), "gateway", "--listen", "127.0.0.1:0"]);
-        settings.iter().for_each(|setting| drop(command.args(["--set", setting])));
+        for setting in settings {
+            command.args(["--set", setting]);
+        }
         let mut child = command.env_remove("BERTH_TOKEN").stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let line = lines.find(|line| line.as_ref().unwrap().contains("berth gateway serves")).unwrap().unwrap();
