@@ -1,4 +1,4 @@
-//! How a client is made.
+//! The builder of a client.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub fn install_crypto_provider() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// Where the certificate of a client is (PEM, with its chain), and its key.
+/// The files of a client's certificate (PEM, with its chain) and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificateFiles {
     /// The certificate.
@@ -34,7 +34,7 @@ impl ClientCertificateFiles {
     }
 }
 
-/// What a client needs to know.
+/// The settings of a client.
 #[derive(Debug)]
 pub struct ClientBuilder {
     base: String,
@@ -48,7 +48,7 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Longest time for a connection to be made.
+    /// The longest time for opening a connection.
     const CONNECT: Duration = Duration::from_secs(10);
 
     pub(crate) fn new(base: &str) -> Self {
@@ -64,51 +64,51 @@ impl ClientBuilder {
         }
     }
 
-    /// Who asks.
+    /// Sets the token that authenticates the client.
     #[must_use]
     pub fn token(self, token: impl Into<Option<SecretString>>) -> Self {
         Self { token: token.into(), ..self }
     }
 
-    /// A file of certificates (PEM) to trust. With it, those of the system are not trusted.
+    /// Sets a file of certificates (PEM) to trust. With it, the certificates of the system are not trusted.
     #[must_use]
     pub fn ca(self, file: impl Into<Option<PathBuf>>) -> Self {
         Self { ca: file.into(), ..self }
     }
 
-    /// The certificate with which this client proves who it is, beside its token. The key should be readable by its user
-    /// alone.
+    /// Sets the certificate that authenticates the client beside its token. Only the client's user should be able to
+    /// read the key.
     #[must_use]
     pub fn certificate(self, files: impl Into<Option<ClientCertificateFiles>>) -> Self {
         Self { certificate: files.into(), ..self }
     }
 
-    /// Lets the token be sent without encryption to a server that is not on this machine. Everybody between here and
-    /// there can then read it: this is for networks that encrypt by themselves.
+    /// Allows the client to send the token without encryption to a server on another machine. Every machine on the way
+    /// can then read it: this is for networks that encrypt by themselves.
     #[must_use]
     pub fn allow_token_over_http(self, allow: bool) -> Self {
         Self { allow_token_over_http: allow, ..self }
     }
 
-    /// How long an answer may take, beyond the time that a request asks to wait.
+    /// Sets how long an answer may take, beyond the time that a request asks to wait.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// How often a request that may be repeated is sent again when the connection fails.
+    /// Sets how often a request that may be repeated is sent again when the connection fails.
     #[must_use]
     pub fn retries(self, retries: u32) -> Self {
         Self { retries, ..self }
     }
 
-    /// Each request that is under way has a connection of its own: one that is held up holds up no other.
+    /// Gives each request a connection of its own, so that a request that is held up holds up no other.
     #[must_use]
     pub fn apart(self) -> Self {
         Self { apart: true, ..self }
     }
 
-    /// The client. Nothing is sent yet.
+    /// Makes the client. Nothing is sent yet.
     pub fn build(self) -> Result<Client, ClientError> {
         install_crypto_provider();
         let base = base_url(&self.base)?;
@@ -150,8 +150,8 @@ impl ClientBuilder {
     }
 }
 
-/// Whether nobody on the network can read what is sent to this address: it is encrypted, or stays on this machine.
-/// Names below `localhost` may be looked up elsewhere, so only `localhost` itself counts.
+/// Returns whether no other machine can read what is sent to this address: it is encrypted, or stays on this machine.
+/// Names below `localhost` may be resolved elsewhere, so only `localhost` itself counts.
 fn is_private_way(base: &Url) -> bool {
     let host = base.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
@@ -172,7 +172,7 @@ fn base_url(text: &str) -> Result<Url, ClientError> {
     Ok(url)
 }
 
-/// The header that proves who asks. It stays out of logs.
+/// Returns the header that authenticates the client. It is marked as sensitive, so that it stays out of logs.
 pub(crate) fn authorization(token: &SecretString) -> Result<HeaderValue, ClientError> {
     let text = format!("Bearer {}", token.expose_secret().trim());
     let mut value = HeaderValue::from_str(&text).map_err(|_| ClientError::BadToken)?;

@@ -1,4 +1,4 @@
-//! The client itself.
+//! The client and its requests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,45 +21,46 @@ use crate::{ClientError, Route};
 pub struct Client {
     pub(crate) http: reqwest::Client,
     pub(crate) base: Url,
-    /// Whether a token may be sent to the server at all.
+    /// Whether a token may be sent to the server.
     pub(crate) may_carry_token: bool,
     /// Whether this client has a certificate of its own.
     pub(crate) has_certificate: bool,
     pub(crate) timeout: Duration,
     pub(crate) retries: u32,
-    /// What proves who asks; copies of the client share it, so that a rotated token counts for all of them.
+    /// The header that authenticates the client. Copies of the client share it, so that a rotated token counts for all
+    /// of them.
     pub(crate) authorization: Arc<RwLock<Option<HeaderValue>>>,
-    /// The server said that its history went back.
+    /// Whether the server said that its history went back.
     pub(crate) went_back: Arc<AtomicBool>,
 }
 
-/// Says where to, and nothing of who.
+/// Shows the address of the server and hides the token.
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("base", &self.base.as_str()).finish_non_exhaustive()
     }
 }
 
-/// What the server said.
+/// The answer of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer<T> {
-    /// As a type.
+    /// The body, as a type.
     pub body: T,
-    /// As it was sent.
+    /// The body, as it was sent.
     pub text: String,
-    /// The revision that it is of.
+    /// The revision of the answer.
     pub revision: Revision,
 }
 
 impl Client {
-    /// A client of the server at `base`, such as `http://127.0.0.1:8080`.
+    /// Makes a builder of a client for the server at `base`, such as `http://127.0.0.1:8080`.
     #[must_use]
     pub fn builder(base: &str) -> ClientBuilder {
         ClientBuilder::new(base)
     }
 
-    /// Asks with another token from now on, as do all copies of this client. The token is refused where it would be sent
-    /// over the network without encryption.
+    /// Replaces the token of this client and all its copies. Refuses a token that would be sent over the network
+    /// without encryption.
     pub fn set_token(&self, token: &SecretString) -> Result<(), ClientError> {
         let authorization = authorization(token)?;
         if !self.may_carry_token {
@@ -76,7 +77,7 @@ impl Client {
         Ok(other)
     }
 
-    /// A request of this client's, with its token.
+    /// Makes a request with the client's token.
     pub(crate) fn send_to(&self, method: Method, url: Url) -> RequestBuilder {
         let request = self.http.request(method, url);
         match &*self.authorization.read() {
@@ -85,19 +86,19 @@ impl Client {
         }
     }
 
-    /// The server's address.
+    /// Returns the server's address.
     #[must_use]
     pub fn base(&self) -> &str {
         self.base.as_str().trim_end_matches('/')
     }
 
-    /// Whether the server said, with any of its answers so far, that its history went back.
+    /// Returns whether any answer so far said that the server's history went back.
     #[must_use]
     pub fn saw_history_go_back(&self) -> bool {
         self.went_back.load(Ordering::Relaxed)
     }
 
-    /// Notes what the headers of an answer say of the server itself.
+    /// Notes what the headers of an answer say about the server.
     pub(crate) fn note_headers(&self, headers: &HeaderMap) {
         self.went_back.store(headers.contains_key(HISTORY_HEADER), Ordering::Relaxed);
     }
@@ -109,7 +110,7 @@ impl Client {
         Ok(Answer { body, text, revision })
     }
 
-    /// Sends a request and reads its answer as text. A status in `taken` is no failure.
+    /// Sends a request and reads its answer as text. A status in `taken` is no error.
     pub(crate) async fn ask_text<T>(
         &self,
         route: &Route<T>,
@@ -140,7 +141,7 @@ pub(crate) fn revision_of(headers: &HeaderMap) -> Revision {
     number.map(Revision::new).unwrap_or_default()
 }
 
-/// An answer without a body says nothing, which is `null`.
+/// Parses the body of an answer. An empty body counts as `null`.
 fn parse<T: DeserializeOwned>(url: &str, text: &str) -> Result<T, ClientError> {
     let text = if text.trim().is_empty() { "null" } else { text };
     serde_json::from_str(text).map_err(|error| ClientError::NotBerth {
@@ -149,7 +150,7 @@ fn parse<T: DeserializeOwned>(url: &str, text: &str) -> Result<T, ClientError> {
     })
 }
 
-/// Text that comes as it is written.
+/// A stream of text.
 #[derive(Debug)]
 pub struct TextStream {
     pub(crate) response: Response,
@@ -157,7 +158,7 @@ pub struct TextStream {
 }
 
 impl TextStream {
-    /// The next piece, or nothing when it is over.
+    /// Returns the next piece, or `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, ClientError> {
         let piece = self.response.chunk().await;
         piece

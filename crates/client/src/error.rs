@@ -1,4 +1,4 @@
-//! What can go wrong between here and the server, and what to do about it.
+//! Errors of requests to the server, with what to do about them.
 
 use std::error::Error;
 
@@ -7,69 +7,69 @@ use berth_wire::{Problem, ProblemCode};
 /// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// The server said no.
+    /// The server refused the request.
     #[error("{0}")]
     Problem(Box<Problem>),
-    /// Nobody is there.
+    /// No server answers at the address.
     #[error("nothing answers at {url} ({why}): start it with `berth serve`, or give --server")]
     Unreachable {
-        /// Where.
+        /// The address of the server.
         url: String,
-        /// What the system said.
+        /// The error of the operating system.
         why: String,
     },
-    /// Somebody is there, but the connection is not safe.
+    /// A server answers, but the TLS connection failed.
     #[error("no safe connection to {url} ({why}): give the server's CA with --ca, or check the address")]
     Tls {
-        /// Where.
+        /// The address of the server.
         url: String,
         /// What is wrong.
         why: String,
     },
-    /// It took too long.
+    /// The answer did not come in time.
     #[error("{url} did not answer within {seconds} s: the server is overloaded, or the network drops packets")]
     Timeout {
-        /// Where.
+        /// The address of the server.
         url: String,
-        /// How long it was waited for.
+        /// How long the client waited.
         seconds: u64,
     },
-    /// The connection broke before the answer was whole. Nobody knows whether the request was carried out.
+    /// The connection broke before the answer was complete. The request may or may not have been carried out.
     #[error("the connection to {url} broke ({why}): look whether it was done before trying again")]
     Interrupted {
-        /// Where.
+        /// The address of the server.
         url: String,
-        /// What the system said.
+        /// The error of the operating system.
         why: String,
     },
-    /// Something answered, but not as Berth does.
+    /// The answer is not one of Berth.
     #[error("{url} is not Berth's API ({why}): check --server")]
     NotBerth {
-        /// Where.
+        /// The address of the server.
         url: String,
-        /// What came instead.
+        /// What the answer was instead.
         why: String,
     },
-    /// No address of a server.
+    /// The text is no address of a server.
     #[error("{url:?} is no address of a server: {why}; write http://HOST:PORT")]
     BadUrl {
-        /// What was given.
+        /// The text that was given.
         url: String,
         /// What is wrong with it.
         why: String,
     },
-    /// A file that has no certificates.
+    /// The file has no certificates.
     #[error("cannot use the CA file {file}: {why}")]
     BadCa {
-        /// Which.
+        /// The path of the file.
         file: String,
         /// What is wrong with it.
         why: String,
     },
-    /// A file that is no certificate of a client, or not its key.
+    /// A file is no certificate of a client, or not its key.
     #[error("cannot use the client certificate: {file}: {why} (it goes together with {other})")]
     BadCertificate {
-        /// Which.
+        /// The path of the file.
         file: String,
         /// The other file of the pair.
         other: String,
@@ -82,27 +82,27 @@ pub enum ClientError {
          server names, and neither expired nor for servers only"
     )]
     CertificateRefused {
-        /// Where.
+        /// The address of the server.
         url: String,
-        /// What the server said.
+        /// The error of the TLS connection.
         why: String,
     },
-    /// A token that everybody on the network could read.
+    /// The token would be sent without encryption to another machine.
     #[error(
         "the token was not sent: {url} is plain http beyond this machine, where others can read it; use https (with --ca \
          for a CA of your own), or say --allow-token-over-http if the network in between encrypts by itself"
     )]
     TokenOverHttp {
-        /// Where it would have gone.
+        /// The address of the server.
         url: String,
     },
-    /// A token that no request can carry.
+    /// The token has characters that no header can carry.
     #[error("the token has characters that no token has: give it as `berth token create` printed it")]
     BadToken,
 }
 
 impl ClientError {
-    /// What the server said, if it said anything.
+    /// Returns the server's problem, if the server answered with one.
     #[must_use]
     pub fn problem(&self) -> Option<&Problem> {
         match self {
@@ -111,19 +111,19 @@ impl ClientError {
         }
     }
 
-    /// Whether the server said no with this status.
+    /// Returns whether the server refused with this status.
     #[must_use]
     pub fn is_status(&self, status: u16) -> bool {
         self.problem().is_some_and(|problem| problem.status == status)
     }
 
-    /// Whether the server said no with this code.
+    /// Returns whether the server refused with this code.
     #[must_use]
     pub fn is_code(&self, code: ProblemCode) -> bool {
         self.problem().is_some_and(|problem| problem.code == code.as_str())
     }
 
-    /// Whether the same request may go well a little later.
+    /// Returns whether the same request may succeed a little later.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         match self {
@@ -140,7 +140,7 @@ impl ClientError {
         }
     }
 
-    /// The error of a request that got no answer.
+    /// Makes the error of a request that got no answer.
     pub(crate) fn of_transport(url: &str, error: &reqwest::Error, seconds: u64) -> Self {
         let (url, why) = (url.to_owned(), innermost(error));
         if error.is_timeout() && error.is_connect() {
@@ -182,7 +182,7 @@ const fn is_about_client_certificate(error: &rustls::Error) -> bool {
     )
 }
 
-/// The last error of a chain says it best.
+/// Returns the text of the last error of a chain, which is the most precise one.
 pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
     chain(error).last().map_or_else(|| error.to_string(), ToString::to_string)
 }

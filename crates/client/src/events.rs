@@ -12,17 +12,18 @@ use crate::client::revision_of;
 use crate::sse::{Frame, Parser};
 use crate::{Client, ClientError, routes};
 
-/// What came over the stream.
+/// One message of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// Something happened.
+    /// An event.
     Event(Box<StreamEvent>),
-    /// The server no longer knows all that happened since: read the listings again. What comes next is after this
+    /// The server no longer has all events since the last one: read the listings again. The next events are after this
     /// revision.
     Reset(Revision),
 }
 
-/// What happens, in order. When the connection breaks it is made again, from where it broke off.
+/// The events of a server, in order. When the connection breaks, the stream connects again and goes on where it broke
+/// off.
 #[derive(Debug)]
 pub struct EventStream {
     client: Client,
@@ -35,7 +36,7 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// Silence after which a connection is taken for dead; the server gives signs of life far more often.
+    /// The silence after which a connection counts as dead. The server sends something far more often.
     const SILENCE: Duration = Duration::from_secs(60);
     const PAUSE: Duration = Duration::from_secs(1);
     const LONGEST_PAUSE: Duration = Duration::from_secs(15);
@@ -54,13 +55,13 @@ impl EventStream {
         Ok(stream)
     }
 
-    /// The server's revision as the stream began: what comes after it is new.
+    /// Returns the server's revision when the stream began. Events after it are new.
     #[must_use]
     pub fn revision_at_start(&self) -> Revision {
         self.at_start
     }
 
-    /// The next thing that happened. Waits for ever; fails only if the server says no.
+    /// Returns the next message. Waits without limit, and fails only if the server refuses.
     pub async fn next(&mut self) -> Result<Received, ClientError> {
         loop {
             if let Some(received) = self.ready.pop_front() {
@@ -134,7 +135,7 @@ struct ResetText {
     revision: Revision,
 }
 
-/// What this version does not understand is passed over.
+/// Parses a message. Returns `None` for one that this version does not understand.
 fn read(frame: &Frame) -> Option<Received> {
     if frame.event == "reset" {
         let reset: Option<ResetText> = serde_json::from_str(&frame.data).ok();

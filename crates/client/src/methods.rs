@@ -1,5 +1,4 @@
-//! A method for each route, for those who want the answer and nothing else. Whoever wants its text too sends the
-//! route with [`Client::ask`].
+//! A method for each route, which returns the answer as a type. [`Client::ask`] returns the text of the answer too.
 
 use berth_domain::{Attempt, DeviceUuid, ModelName, Revision, RunnerId, SlotId, WorkloadId};
 use berth_wire::{
@@ -31,9 +30,9 @@ impl Client {
     }
 }
 
-/// Workloads.
+/// Methods for workloads.
 impl Client {
-    /// Submits a workload, and waits for it to run if asked to.
+    /// Submits a workload, and waits until it runs if `wait` is given.
     pub async fn submit(
         &self,
         request: &SubmitRequest,
@@ -48,35 +47,35 @@ impl Client {
         self.list(routes::workloads(filter)).await
     }
 
-    /// One workload, after a change of it if asked to wait.
+    /// Returns one workload, after its next change if `wait` asks for that.
     pub async fn workload(&self, id: WorkloadId, wait: WaitQuery) -> Result<Workload, ClientError> {
         self.body(routes::workload(id, wait)).await
     }
 
-    /// Takes a workload back.
+    /// Cancels a workload.
     pub async fn cancel(&self, id: WorkloadId) -> Result<Workload, ClientError> {
         self.body(routes::cancel(id)).await
     }
 
-    /// A lease is still needed.
+    /// Renews a lease.
     pub async fn heartbeat(&self, id: WorkloadId, attempt: Attempt) -> Result<Workload, ClientError> {
         self.body(routes::heartbeat(id, attempt)).await
     }
 
-    /// A workload is done.
+    /// Completes a workload.
     pub async fn complete(&self, id: WorkloadId, request: &CompleteRequest) -> Result<Workload, ClientError> {
         self.body(routes::complete(id, request)).await
     }
 
-    /// Why a workload is where it is.
+    /// Returns the explanation of a workload.
     pub async fn explain(&self, id: WorkloadId) -> Result<Explanation, ClientError> {
         self.body(routes::explain(id)).await
     }
 }
 
-/// Models.
+/// Methods for models.
 impl Client {
-    /// How much memory a model needs, from files that the server may read.
+    /// Estimates a model's memory, from files that the server may read.
     pub async fn estimate(&self, request: &EstimateRequest) -> Result<Estimate, ClientError> {
         self.body(routes::estimate(request)).await
     }
@@ -86,7 +85,7 @@ impl Client {
         self.list(routes::models(page)).await
     }
 
-    /// One model.
+    /// Returns one model.
     pub async fn model(&self, name: &ModelName) -> Result<Model, ClientError> {
         self.body(routes::model(name)).await
     }
@@ -101,78 +100,78 @@ impl Client {
         self.done(routes::delete_model(name)).await
     }
 
-    /// Would it fit, where, and who would be evicted?
+    /// Returns whether a slot of the model would fit, where, and which slots would be evicted.
     pub async fn fit(&self, name: &ModelName, query: FitQuery) -> Result<Fit, ClientError> {
         self.body(routes::fit(name, query)).await
     }
 }
 
-/// Runners and devices.
+/// Methods for runners and devices.
 impl Client {
     /// Lists runners.
     pub async fn runners(&self, page: &PageQuery) -> Listing<Runner> {
         self.list(routes::runners(page)).await
     }
 
-    /// One runner, as the server holds it.
+    /// Returns one runner, as the server holds it.
     pub async fn runner(&self, id: &RunnerId) -> Result<Runner, ClientError> {
         self.body(routes::runner(id)).await
     }
 
-    /// What a runner last reported.
+    /// Returns what a runner last reported.
     pub async fn runner_status(&self, id: &RunnerId) -> Result<RunnerStatus, ClientError> {
         self.body(routes::runner_status(id)).await
     }
 
-    /// Nothing new on a runner.
+    /// Cordons a runner, so that it takes nothing new.
     pub async fn cordon(&self, id: &RunnerId) -> Result<Runner, ClientError> {
         self.body(routes::cordon(id)).await
     }
 
-    /// Work again.
+    /// Lets a runner take work again.
     pub async fn uncordon(&self, id: &RunnerId) -> Result<Runner, ClientError> {
         self.body(routes::uncordon(id)).await
     }
 
-    /// Finish what it has.
+    /// Drains a runner: it finishes the work that it has and takes nothing new.
     pub async fn drain(&self, id: &RunnerId, query: DrainQuery) -> Result<Runner, ClientError> {
         self.body(routes::drain(id, query)).await
     }
 
-    /// It is no more.
+    /// Forgets a runner whose machine does not come back.
     pub async fn forget(&self, id: &RunnerId, request: &ForgetRequest) -> Result<(), ClientError> {
         self.done(routes::forget(id, request)).await
     }
 
-    /// Nothing new on a device.
+    /// Cordons a device, so that it takes nothing new.
     pub async fn cordon_device(&self, uuid: &DeviceUuid) -> Result<DeviceLedger, ClientError> {
         self.body(routes::cordon_device(uuid)).await
     }
 
-    /// Work again.
+    /// Lets a device take work again.
     pub async fn uncordon_device(&self, uuid: &DeviceUuid) -> Result<DeviceLedger, ClientError> {
         self.body(routes::uncordon_device(uuid)).await
     }
 
-    /// An agent reports, or registers.
+    /// Sends an agent's report, or registers the agent.
     pub async fn report(&self, id: &RunnerId, request: &ReportRequest) -> Result<ReportAnswer, ClientError> {
         self.body(routes::report(id, request)).await
     }
 
-    /// What an agent should make true.
+    /// Returns what an agent should make true.
     pub async fn desired(&self, id: &RunnerId, query: &DesiredQuery) -> Result<Desired, ClientError> {
         self.body(routes::desired(id, query)).await
     }
 }
 
-/// The scheduler.
+/// Methods for slots, decisions and events.
 impl Client {
     /// Lists slots.
     pub async fn slots(&self, query: &SlotQuery) -> Listing<Slot> {
         self.list(routes::slots(query)).await
     }
 
-    /// One slot.
+    /// Returns one slot.
     pub async fn slot(&self, id: SlotId) -> Result<Slot, ClientError> {
         self.body(routes::slot(id)).await
     }
@@ -182,18 +181,18 @@ impl Client {
         self.done(routes::stop_slot(id)).await
     }
 
-    /// Frees a slot's memory on an operator's word.
+    /// Frees a slot's memory without proof, for a stated reason.
     pub async fn force_release(&self, id: SlotId, request: &ForceReleaseRequest) -> Result<(), ClientError> {
         self.done(routes::force_release(id, request)).await
     }
 
-    /// What a slot wrote.
+    /// Returns what a slot wrote.
     pub async fn slot_logs(&self, id: SlotId, query: &LogQuery) -> Result<TextStream, ClientError> {
         let response = self.open(&routes::slot_logs(id, query), |request| request).await?;
         Ok(TextStream { response, url: self.base().to_owned() })
     }
 
-    /// What a workload's slot wrote.
+    /// Returns what a workload's slot wrote.
     pub async fn workload_logs(&self, id: WorkloadId, query: &WorkloadLogQuery) -> Result<TextStream, ClientError> {
         let response = self.open(&routes::workload_logs(id, query), |request| request).await?;
         Ok(TextStream { response, url: self.base().to_owned() })
@@ -204,30 +203,30 @@ impl Client {
         self.list(routes::decisions(query)).await
     }
 
-    /// Lists what waits, first in order first.
+    /// Lists the workloads that wait, in the order of the queue.
     pub async fn queue(&self, page: &PageQuery) -> Listing<QueueEntry> {
         self.list(routes::queue(page)).await
     }
 
-    /// Every account there is.
+    /// Returns the ledgers of all devices and machines.
     pub async fn ledger(&self) -> Result<Ledger, ClientError> {
         self.body(routes::ledger()).await
     }
 
-    /// What the fleet lacks.
+    /// Lists the unmet demand.
     pub async fn demand(&self) -> Listing<Demand> {
         self.list(routes::demand()).await
     }
 
-    /// What happens, from `after` on; from now on without it.
+    /// Returns the stream of events after `after`, or of new events without it.
     pub async fn events(&self, query: EventQuery) -> Result<EventStream, ClientError> {
         EventStream::open(self.clone(), query).await
     }
 }
 
-/// Trust, records and health.
+/// Methods for tokens, records and health.
 impl Client {
-    /// Makes a token. Its secret is in the answer, this once.
+    /// Makes a token. Only this answer contains its secret.
     pub async fn create_token(&self, request: &TokenRequest) -> Result<NewToken, ClientError> {
         self.body(routes::create_token(request)).await
     }
@@ -237,7 +236,7 @@ impl Client {
         self.list(routes::tokens()).await
     }
 
-    /// Makes a token worthless.
+    /// Revokes a token.
     pub async fn revoke_token(&self, id: TokenId) -> Result<(), ClientError> {
         self.done(routes::revoke_token(id)).await
     }
@@ -252,38 +251,38 @@ impl Client {
         self.body(routes::rotate_own_token(id)).await
     }
 
-    /// Lists who did what.
+    /// Lists the audit log.
     pub async fn audit(&self, page: &PageQuery) -> Listing<AuditEntry> {
         self.list(routes::audit(page)).await
     }
 
-    /// A backup of the server, as it comes.
+    /// Returns a backup of the server, as a stream.
     pub async fn backup(&self) -> Result<TextStream, ClientError> {
         let response = self.open(&routes::backup(), |request| request).await?;
         Ok(TextStream { response, url: self.base().to_owned() })
     }
 
-    /// What the server logs.
+    /// Returns the log filter of the server.
     pub async fn log_level(&self) -> Result<LogLevel, ClientError> {
         self.body(routes::log_level()).await
     }
 
-    /// Changes what the server logs.
+    /// Changes the log filter of the server.
     pub async fn set_log_level(&self, level: &LogLevel) -> Result<LogLevel, ClientError> {
         self.body(routes::set_log_level(level)).await
     }
 
-    /// Which server this is.
+    /// Returns the identity and version of the server.
     pub async fn version(&self) -> Result<Version, ClientError> {
         self.body(routes::version()).await
     }
 
-    /// Whether the server lives.
+    /// Returns whether the server is alive.
     pub async fn health(&self) -> Result<Health, ClientError> {
         self.body(routes::health()).await
     }
 
-    /// Whether the server can work. That it cannot is an answer, not a failure.
+    /// Returns whether the server is ready. "Not ready" is an answer, not an error.
     pub async fn ready(&self) -> Result<Ready, ClientError> {
         let (_, text) = self.ask_text(&routes::ready(), &[StatusCode::SERVICE_UNAVAILABLE]).await?;
         serde_json::from_str(&text).map_err(|error| {
@@ -294,12 +293,12 @@ impl Client {
         })
     }
 
-    /// The server's metrics.
+    /// Returns the server's metrics.
     pub async fn metrics(&self) -> Result<String, ClientError> {
         self.ask_text(&routes::metrics(), &[]).await.map(|(_, text)| text)
     }
 
-    /// The description of the API.
+    /// Returns the OpenAPI description.
     pub async fn openapi(&self) -> Result<serde_json::Value, ClientError> {
         self.body(routes::openapi()).await
     }

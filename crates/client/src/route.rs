@@ -17,7 +17,7 @@ pub struct Route<T> {
     pub(crate) accept: &'static str,
     /// How long the server is asked to wait before it answers.
     pub(crate) wait: Span,
-    /// Whether sending it twice is the same as sending it once.
+    /// Whether the request may be sent twice without a further effect.
     pub(crate) repeatable: bool,
     answer: PhantomData<fn() -> T>,
 }

@@ -13,7 +13,7 @@ use serde::de::IgnoredAny;
 
 use crate::Route;
 
-/// What every path begins with.
+/// Makes a path below the prefix that all routes share.
 macro_rules! path {
     ($($segment:expr),+) => { &["api", "v1", $($segment),+] };
 }
@@ -109,13 +109,13 @@ pub fn runners(page: &PageQuery) -> Route<Vec<Runner>> {
     Route::get(path!["runners"]).query(page)
 }
 
-/// `GET /runners/{id}`: what the server holds of it.
+/// `GET /runners/{id}`: the runner as the server holds it.
 #[must_use]
 pub fn runner(id: &RunnerId) -> Route<Runner> {
     Route::get(path!["runners", id.as_str()])
 }
 
-/// `GET /runners/{id}/status`: what it last reported.
+/// `GET /runners/{id}/status`: the last report of the runner.
 #[must_use]
 pub fn runner_status(id: &RunnerId) -> Route<RunnerStatus> {
     Route::get(path!["runners", id.as_str(), "status"])
@@ -157,7 +157,8 @@ pub fn uncordon_device(uuid: &DeviceUuid) -> Route<DeviceLedger> {
     Route::post(path!["devices", uuid.as_str(), "uncordon"])
 }
 
-/// `PUT /runners/{id}/report`. Never sent again: reports are numbered, and a newer one says it better.
+/// `PUT /runners/{id}/report`. The client does not repeat it: reports are numbered, and the agent sends a newer one
+/// instead.
 #[must_use]
 pub fn report(id: &RunnerId, request: &ReportRequest) -> Route<ReportAnswer> {
     Route::put(path!["runners", id.as_str(), "report"]).body(request).once()
@@ -169,7 +170,7 @@ pub fn desired(id: &RunnerId, query: &DesiredQuery) -> Route<Desired> {
     Route::get(path!["runners", id.as_str(), "desired"]).query(query).waiting(query.wait)
 }
 
-/// `POST /runners/{id}/requests/{request_id}`, whose body comes as it comes
+/// `POST /runners/{id}/requests/{request_id}`, with a streamed body
 pub(crate) fn answer(id: &RunnerId, request: RequestId) -> Route<IgnoredAny> {
     Route::post(path!["runners", id.as_str(), "requests", &request.to_string()])
 }
@@ -180,7 +181,7 @@ pub fn judge_machines(request: &MachineJudgement) -> Route<()> {
     Route::post(path!["machines", "judge"]).body(request)
 }
 
-/// `GET /backup`, whose answer comes as it comes
+/// `GET /backup`, with a streamed answer
 pub(crate) fn backup() -> Route<IgnoredAny> {
     Route::get(path!["backup"])
 }

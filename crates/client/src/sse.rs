@@ -1,16 +1,16 @@
-//! Server-sent events, as they come over the wire in pieces.
+//! A parser of server-sent events that arrive in pieces.
 
 use std::time::Duration;
 
-/// The most bytes of one event. More is no event of ours.
+/// The largest size of one event in bytes. The server sends no larger one.
 const MOST: usize = 1 << 20;
 
 /// One event.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Frame {
-    /// Its type; empty for an ordinary one.
+    /// The type of the event; empty for the default type.
     pub(crate) event: String,
-    /// Its text.
+    /// The data of the event.
     pub(crate) data: String,
 }
 
@@ -18,7 +18,7 @@ pub(crate) struct Frame {
 #[derive(Debug, Default)]
 pub(crate) struct Parser {
     line: Vec<u8>,
-    /// The last byte was a carriage return: a line feed after it ends no further line.
+    /// Whether the last byte was a carriage return: a line feed after it ends no further line.
     after_return: bool,
     frame: Frame,
     has_data: bool,
@@ -26,12 +26,12 @@ pub(crate) struct Parser {
     pub(crate) pause: Option<Duration>,
 }
 
-/// More came than an event can be.
+/// The error for an event that is too large.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooLarge;
 
 impl Parser {
-    /// A new connection begins with a new event; the pause that was asked for stays.
+    /// Prepares for a new connection, which begins with a new event. The requested pause stays.
     pub(crate) fn restart(&mut self) {
         *self = Self { pause: self.pause, ..Self::default() };
     }

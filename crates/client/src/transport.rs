@@ -1,4 +1,4 @@
-//! Sending, waiting and sending again.
+//! Sending requests, with deadlines and retries.
 
 use berth_wire::ProblemCode;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const OLD_CONNECTIONS: u32 = 8;
 
 impl Client {
-    /// The address of a route. Segments are encoded, so that a name with `/` stays one segment.
+    /// Returns the address of a route. Segments are encoded, so that a name with `/` stays one segment.
     pub(crate) fn url<T>(&self, route: &Route<T>) -> Url {
         let mut url = self.base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {

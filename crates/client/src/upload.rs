@@ -1,4 +1,4 @@
-//! What an agent answers when the server asks for something.
+//! Answers of an agent to requests of the server.
 
 use std::convert::Infallible;
 
@@ -15,7 +15,7 @@ use crate::{Client, ClientError, routes};
 /// How many pieces may wait to be sent.
 const IN_FLIGHT: usize = 2;
 
-/// Where the pieces of an answer go. The answer is whole when this is dropped.
+/// Takes the pieces of an answer. The answer is complete when this is dropped.
 pub struct Upload {
     pieces: Sender<Bytes, Infallible>,
 }
@@ -27,15 +27,15 @@ impl std::fmt::Debug for Upload {
 }
 
 impl Upload {
-    /// Sends a piece, as fast as it is read. Whether anybody still reads.
+    /// Sends a piece, at the pace of the reader. Returns whether there is still a reader.
     pub async fn send(&mut self, piece: Vec<u8>) -> bool {
         self.pieces.send_data(piece.into()).await.is_ok()
     }
 }
 
 impl Client {
-    /// Answers a request of the server with bytes that come as they come. The second part does the sending: it is over
-    /// once the answer is whole, or nobody reads it any more.
+    /// Answers a request of the server with a stream of bytes. The returned future does the sending: it ends once the
+    /// answer is complete, or once there is no reader.
     pub fn answer_with_bytes(
         &self,
         runner: &RunnerId,
@@ -68,7 +68,7 @@ impl Client {
         self.clone().send_answer(runner.clone(), request, PROBLEM_MEDIA_TYPE, body).await
     }
 
-    /// There is no limit to how long it takes: that is up to whoever reads.
+    /// Sends an answer without a time limit: its reader decides how long it takes.
     async fn send_answer(
         self,
         runner: RunnerId,

@@ -16,13 +16,13 @@ impl Millicores {
     /// No CPU.
     pub const ZERO: Self = Self(0);
 
-    /// `count` thousandths of a core.
+    /// Makes an amount of `count` thousandths of a core.
     #[must_use]
     pub const fn new(count: u64) -> Self {
         Self(count)
     }
 
-    /// The number of thousandths.
+    /// Returns the number of thousandths.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
@@ -43,19 +43,19 @@ impl Fraction {
     /// One whole, in millionths.
     pub const WHOLE: u32 = 1_000_000;
 
-    /// A fraction of `millionths`, if it is more than nothing and at most one.
+    /// Makes a fraction of `millionths`, or returns `None` unless it is more than nothing and at most one.
     #[must_use]
     pub const fn from_millionths(millionths: u32) -> Option<Self> {
         if millionths == 0 || millionths > Self::WHOLE { None } else { Some(Self(millionths)) }
     }
 
-    /// The millionths.
+    /// Returns the fraction in millionths.
     #[must_use]
     pub const fn millionths(self) -> u32 {
         self.0
     }
 
-    /// This fraction of `capacity`, rounded up to a byte.
+    /// Returns this fraction of `capacity`, rounded up to a byte.
     #[must_use]
     pub fn of(self, capacity: Bytes) -> Bytes {
         let product = u128::from(capacity.get()) * u128::from(self.0);
@@ -70,7 +70,7 @@ impl fmt::Display for Fraction {
     }
 }
 
-/// Why a number is no fraction of a device.
+/// The error for a number that is no fraction of a device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is not a fraction of a GPU: it must be more than 0, at most 1, with at most six decimals")]
 pub struct ParseFractionError(String);

@@ -12,40 +12,40 @@ pub struct Bytes(u64);
 impl Bytes {
     /// No memory.
     pub const ZERO: Self = Self(0);
-    /// The largest amount that can be written down.
+    /// The largest amount that the type can hold.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// An amount of `count` bytes.
+    /// Makes an amount of `count` bytes.
     #[must_use]
     pub const fn new(count: u64) -> Self {
         Self(count)
     }
 
-    /// `count` mebibytes, or the largest amount if that overflows.
+    /// Makes an amount of `count` mebibytes, or the largest amount if that overflows.
     #[must_use]
     pub const fn mib(count: u64) -> Self {
         Self(count.saturating_mul(1 << 20))
     }
 
-    /// `count` gibibytes, or the largest amount if that overflows.
+    /// Makes an amount of `count` gibibytes, or the largest amount if that overflows.
     #[must_use]
     pub const fn gib(count: u64) -> Self {
         Self(count.saturating_mul(1 << 30))
     }
 
-    /// The number of bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// Whether there is nothing.
+    /// Returns whether the amount is zero.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// The sum, unless it overflows.
+    /// Returns the sum, or `None` if it overflows.
     #[must_use]
     pub const fn checked_add(self, other: Self) -> Option<Self> {
         match self.0.checked_add(other.0) {
@@ -54,19 +54,19 @@ impl Bytes {
         }
     }
 
-    /// The sum, or the largest amount.
+    /// Returns the sum, or the largest amount if it overflows.
     #[must_use]
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// The difference, or nothing.
+    /// Returns the difference, or zero if `other` is larger.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// An equal share for each of `parts`, rounded up so that the shares together are never too small.
+    /// Returns an equal share for each of `parts`, rounded up so that the shares together are not too small.
     #[must_use]
     pub const fn split(self, parts: u16) -> Self {
         if parts == 0 { self } else { Self(self.0.div_ceil(parts as u64)) }
@@ -79,8 +79,8 @@ impl fmt::Debug for Bytes {
     }
 }
 
-/// For people: decimal megabytes where that is exact and binary units are not (as such sizes are written), else the
-/// largest binary unit with two decimals, and never more than is there.
+/// Formats the amount for people: in decimal megabytes where that is exact and binary units are not (as such sizes are
+/// written), else in the largest binary unit with two decimals, rounded down.
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
@@ -103,22 +103,22 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// Why a text is no amount of memory.
+/// The error for a text that is no amount of memory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseBytesError {
-    /// Not a decimal number.
+    /// The text has no decimal number.
     #[error("{0:?} is not a size: write bytes (79982566400) or a number with a unit (\"74.49GiB\")")]
     NotANumber(String),
-    /// A unit that is not known.
+    /// The unit is not known.
     #[error("unknown unit {0:?}: use B, KB, MB, GB, TB, KiB, MiB, GiB or TiB")]
     UnknownUnit(String),
-    /// More than fits.
+    /// The amount does not fit into 64 bits.
     #[error("{0:?} is larger than any memory")]
     TooLarge(String),
 }
 
-/// `"74.49GiB"`, `"8000MB"`, `"39 GiB"` or plain bytes. A fraction of a byte is rounded up; a fraction without a unit
-/// is refused.
+/// Parses `"74.49GiB"`, `"8000MB"`, `"39 GiB"` or plain bytes. A fraction of a byte is rounded up; a fraction without a
+/// unit is refused.
 impl FromStr for Bytes {
     type Err = ParseBytesError;
 

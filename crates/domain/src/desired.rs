@@ -1,4 +1,4 @@
-//! What an agent is asked to do about its slots.
+//! What the server asks an agent to do about its slots.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,16 +6,16 @@ use crate::{
     Arg, Bytes, DeviceUuid, Generation, Millicores, ModelName, RuntimeKind, RuntimeName, SlotId, WorkloadKind,
 };
 
-/// One slot that the server mentions to a runner. A slot that is not mentioned is kept.
+/// One slot that the server mentions to a runner. An agent keeps a slot that is not mentioned.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DesiredSlot {
-    /// Which slot.
+    /// The id of the slot.
     pub id: SlotId,
-    /// Which start of it.
+    /// The start of the slot that is meant.
     pub generation: Generation,
-    /// Its devices in rank order.
+    /// The slot's devices in rank order.
     pub gpus: Vec<DesiredGpu>,
-    /// What to do.
+    /// What the agent should do about the slot.
     pub action: DesiredAction,
 }
 
@@ -23,47 +23,49 @@ pub struct DesiredSlot {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DesiredAction {
-    /// Run it like this.
+    /// The agent should run the slot in this way.
     Run(Box<RunSpec>),
-    /// End it, and prove that it is gone.
+    /// The agent should end the slot and prove that it is gone.
     Stop,
-    /// Say whether it exists: it lives, it is gone with evidence, or it cannot be told and why. Start and stop nothing.
+    /// The agent should say whether the slot exists, and start and stop nothing: the slot lives, it is gone with
+    /// evidence, or the agent cannot tell and says why.
     Account,
 }
 
-/// How a slot is run.
+/// Everything that an agent needs to run a slot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RunSpec {
-    /// The model it serves.
+    /// The model that the slot serves.
     pub model: ModelName,
-    /// What starts it.
+    /// The runtime that starts the slot.
     pub runtime: RuntimeName,
-    /// Whether it serves leases or is one job.
+    /// Whether the slot serves leases or is one job.
     pub kind: WorkloadKind,
     /// Arguments of the model, then those of the job.
     pub args: Vec<Arg>,
-    /// How many of the arguments are the model's. Of a job that a server started without saying so, all are the job's.
+    /// How many of the arguments are the model's. If the server of an earlier version did not say so, all arguments of
+    /// a job count as the job's.
     #[serde(default)]
     pub model_args: usize,
-    /// Its CPU.
+    /// The CPU of the slot.
     pub cpu_millicores: Millicores,
-    /// Its RAM.
+    /// The RAM of the slot.
     pub ram_bytes: Bytes,
-    /// How many it serves at once.
+    /// How many leases the slot serves at once.
     pub concurrency: u32,
 }
 
 /// One device of a desired slot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DesiredGpu {
-    /// Which.
+    /// The UUID of the device.
     pub uuid: DeviceUuid,
-    /// How much of it belongs to the slot.
+    /// How much of the device's memory belongs to the slot.
     pub memory_bytes: Bytes,
 }
 
 impl DesiredSlot {
-    /// How it is run, if it should run.
+    /// Returns how the slot is run, if it should run.
     #[must_use]
     pub fn run_spec(&self) -> Option<&RunSpec> {
         match &self.action {
@@ -72,7 +74,7 @@ impl DesiredSlot {
         }
     }
 
-    /// Whether it should run.
+    /// Returns whether the slot should run.
     #[must_use]
     pub fn should_run(&self) -> bool {
         self.run_spec().is_some()
@@ -80,7 +82,7 @@ impl DesiredSlot {
 }
 
 impl RunSpec {
-    /// The arguments of the model entry, and those of the job. A slot that serves leases has only the former.
+    /// Returns the arguments of the model entry, and those of the job. A slot that serves leases has only the former.
     #[must_use]
     pub fn args_by_owner(&self) -> (&[Arg], &[Arg]) {
         match self.kind {
@@ -91,7 +93,7 @@ impl RunSpec {
 }
 
 impl RuntimeKind {
-    /// Whether a runtime of this kind starts work of that kind.
+    /// Returns whether a runtime of this kind starts work of that kind.
     #[must_use]
     pub const fn takes(self, kind: WorkloadKind) -> bool {
         match kind {

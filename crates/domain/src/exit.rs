@@ -4,18 +4,18 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How the first process of a slot ended by itself: nobody asked it to.
+/// How the first process of a slot ended by itself, without being asked to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExitStatus {
-    /// It exited with this code.
+    /// The process exited with this code.
     Code(i32),
-    /// This signal killed it.
+    /// This signal killed the process.
     Signal(i32),
 }
 
 impl ExitStatus {
-    /// The name of the signal, where it has one that everybody knows.
+    /// Returns the name of the signal, if it is a common one.
     #[must_use]
     pub const fn signal_name(self) -> Option<&'static str> {
         let Self::Signal(number) = self else { return None };

@@ -1,4 +1,4 @@
-//! Ids and counters. Each is its own type, so that a revision is never taken for a generation.
+//! Ids and counters. Each is its own type, so that a revision cannot be taken for a generation.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ macro_rules! uuid_id {
                 Self(uuid)
             }
 
-            /// The UUID itself.
+            /// Returns the UUID.
             #[must_use]
             pub const fn uuid(self) -> Uuid {
                 self.0
@@ -42,19 +42,19 @@ macro_rules! counter {
         pub struct $name($inner);
 
         impl $name {
-            /// This number.
+            /// Wraps a number.
             #[must_use]
             pub const fn new(number: $inner) -> Self {
                 Self(number)
             }
 
-            /// The plain number.
+            /// Returns the plain number.
             #[must_use]
             pub const fn get(self) -> $inner {
                 self.0
             }
 
-            /// The number after this one.
+            /// Returns the number after this one.
             #[must_use]
             pub const fn next(self) -> Self {
                 Self(self.0.saturating_add(1))
@@ -70,33 +70,34 @@ macro_rules! counter {
 }
 
 uuid_id! {
-    /// One data directory's identity. A server with another cluster id is another server.
+    /// The identity of one data directory. A server with another cluster id is another server.
     ClusterId
 }
 uuid_id! {
-    /// A slot. Made of the cluster's id and a number, so it is unique across clusters without randomness.
+    /// The id of a slot. It is made of the cluster's id and a number, so it is unique across clusters without
+    /// randomness.
     SlotId
 }
 uuid_id! {
-    /// A workload. Chosen by whoever submits the command.
+    /// The id of a workload. The sender of the submit command chooses it.
     WorkloadId
 }
 
 impl SlotId {
-    /// The `number`-th slot of a cluster: the cluster's first half, then the number.
+    /// Makes the id of the `number`-th slot of a cluster: the first half of the cluster's id, then the number.
     #[must_use]
     pub const fn numbered(cluster: ClusterId, number: u64) -> Self {
         let (cluster_half, _) = cluster.0.as_u64_pair();
         Self(Uuid::from_u64_pair(cluster_half, number))
     }
 
-    /// Whether it is a slot of this cluster.
+    /// Returns whether this is a slot of the cluster.
     #[must_use]
     pub const fn is_of(self, cluster: ClusterId) -> bool {
         self.0.as_u64_pair().0 == cluster.0.as_u64_pair().0
     }
 
-    /// Which slot of its cluster it is.
+    /// Returns the number of the slot in its cluster.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0.as_u64_pair().1
@@ -108,7 +109,7 @@ counter! {
     Revision(u64)
 }
 counter! {
-    /// A decision.
+    /// The number of a decision.
     DecisionId(u64)
 }
 counter! {
@@ -124,7 +125,7 @@ counter! {
     Sequence(u64)
 }
 counter! {
-    /// How often a slot was started anew in its place. An older generation's words change nothing.
+    /// How often a slot was started anew in its place. Reports about an older generation change nothing.
     Generation(u32)
 }
 counter! {
@@ -140,19 +141,19 @@ counter! {
     GpuCount(u16)
 }
 
-/// What goes first when not all can go. Higher goes earlier.
+/// The priority of work. Work of a higher priority goes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Priority(i32);
 
 impl Priority {
-    /// This priority.
+    /// Wraps a number.
     #[must_use]
     pub const fn new(priority: i32) -> Self {
         Self(priority)
     }
 
-    /// The plain number.
+    /// Returns the plain number.
     #[must_use]
     pub const fn get(self) -> i32 {
         self.0

@@ -1,23 +1,23 @@
-//! Arguments that carry a secret in plain sight.
+//! Arguments that carry a secret in plain text.
 //!
-//! The arguments of a model are read by everybody who reads the catalogue, are on record in the journal and with the
-//! agent, and stand in the argument list of a process, which every user of a machine may read. A secret does not belong
-//! there: the agent gives it to a program in its environment (`secrets` of a runtime). What is found here are names that
-//! stand for secrets and values of well-known forms; a secret that looks like any other word cannot be told.
+//! Every reader of the catalogue sees the arguments of a model. They are also in the journal, in the agent's record,
+//! and in the argument list of a process, which every user of a machine may read. A secret does not belong there: the
+//! agent gives it to a program in its environment (`secrets` of a runtime). This module finds names that stand for
+//! secrets and values of well-known forms; it cannot find a secret that looks like any other word.
 
 use std::fmt;
 
 use crate::Arg;
 
-/// Shown instead of a secret.
+/// The text that is shown instead of a secret.
 pub const REDACTED: &str = "[redacted]";
 
 /// An argument that carries a secret. It says where, and nothing of the secret itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InlineSecret {
-    /// The place of the argument, from 0.
+    /// The position of the argument, from 0.
     pub index: usize,
-    /// The option whose value it is, where that is known.
+    /// The option whose value is the secret, where that is known.
     pub option: Option<String>,
 }
 
@@ -64,7 +64,7 @@ impl InlineSecret {
     }
 }
 
-/// The option in an argument whose value is a secret: `--api-key`, or the beginning of `--api-key=...`.
+/// Returns the option in an argument whose value is a secret: `--api-key`, or the beginning of `--api-key=...`.
 fn secret_option(arg: &str) -> Option<&str> {
     let option = arg.split_once('=').map_or(arg, |(option, _)| option);
     let name = normal(option.strip_prefix('-')?);
@@ -77,7 +77,7 @@ fn normal(name: &str) -> String {
     name.trim_start_matches('-').to_ascii_lowercase().replace(['_', '.'], "-")
 }
 
-/// Whether a name, in its normal form, stands for a secret. `api-key-file` does not: it stands for a path.
+/// Returns whether a name, in its normal form, stands for a secret. `api-key-file` does not: it stands for a path.
 fn is_secret_name(name: &str) -> bool {
     const ENDINGS: [&str; 22] = [
         "api-key",
@@ -111,7 +111,7 @@ fn shows_secret(text: &str) -> bool {
     has_secret_form(text) || has_secret_pair(text) || has_password_in_url(text)
 }
 
-/// Tokens and keys of well-known forms, anywhere in the text.
+/// Returns whether the text contains a token or key of a well-known form.
 fn has_secret_form(text: &str) -> bool {
     const BEGINNINGS: [(&str, usize); 14] = [
         ("hf_", 20),
@@ -138,7 +138,8 @@ fn has_secret_form(text: &str) -> bool {
     text.contains("PRIVATE KEY-----") || text.split(|c| !is_part(c)).any(is_token)
 }
 
-/// `HF_TOKEN=...`, `{"api_key": "..."}`, `Authorization: Bearer ...`.
+/// Returns whether the text contains a name and its secret value: `HF_TOKEN=...`, `{"api_key": "..."}`, `Authorization:
+/// Bearer ...`.
 fn has_secret_pair(text: &str) -> bool {
     const QUOTES: [char; 4] = ['"', '\'', '\\', ' '];
     text.match_indices(['=', ':']).any(|(at, _)| {
@@ -154,7 +155,7 @@ fn has_secret_pair(text: &str) -> bool {
     })
 }
 
-/// `https://user:password@host`.
+/// Returns whether the text contains a URL with a password: `https://user:password@host`.
 fn has_password_in_url(text: &str) -> bool {
     text.match_indices("://").any(|(at, mark)| {
         let rest = &text[at + mark.len()..];

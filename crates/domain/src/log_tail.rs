@@ -1,33 +1,34 @@
-//! The last lines of a log, as people are shown them.
+//! The last lines of a log, in a form that is safe to show.
 
 use std::fmt::Write;
 
-/// The last lines of what a slot wrote: few, short, and without anything that a terminal would obey.
+/// The last lines of what a slot wrote: few, short, and without control characters that a terminal would obey.
 ///
-/// An agent makes it of the end of a log, and the server makes it again of what an agent sent: both are untrusted, the
-/// program and the agent.
+/// An agent makes a tail of the end of a log, and the server cleans what the agent sent once more: neither the program
+/// nor the agent is trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogTail(Vec<String>);
 
 impl LogTail {
-    /// The most lines.
+    /// The largest number of lines.
     pub const LINES: usize = 20;
-    /// The most bytes of all lines together.
+    /// The largest number of bytes of all lines together.
     pub const BYTES: usize = 4096;
-    /// The most bytes of one line. A longer one is cut, since the cause stands at the beginning of a line.
+    /// The largest number of bytes of one line. A longer line is cut at its end, since the cause stands at the
+    /// beginning of a line.
     pub const LINE_BYTES: usize = 1024;
 
-    /// How much of the end of a log it is made of at most.
+    /// How many bytes of the end of a log a tail is made of, at most.
     pub const LOOKED_AT: usize = 16 << 10;
 
-    /// The last lines of bytes that may be anything. The first line may have begun before them.
+    /// Makes a tail of arbitrary bytes. The first line may have begun before them.
     #[must_use]
     pub fn of_bytes(bytes: &[u8]) -> Self {
         let end = &bytes[bytes.len().saturating_sub(Self::LOOKED_AT)..];
         Self::of_lines(String::from_utf8_lossy(end).lines())
     }
 
-    /// The last of these lines, each cleaned and cut.
+    /// Makes a tail of the last of these lines, each cleaned and cut.
     #[must_use]
     pub fn of_lines<'a>(lines: impl DoubleEndedIterator<Item = &'a str>) -> Self {
         let mut kept = Vec::new();
@@ -41,20 +42,21 @@ impl LogTail {
         Self(kept)
     }
 
-    /// The lines, oldest first.
+    /// Returns the lines, oldest first.
     #[must_use]
     pub fn lines(&self) -> &[String] {
         &self.0
     }
 
-    /// Whether nothing was written.
+    /// Returns whether there is no line.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// A line as a terminal would show it at last: a progress bar writes over itself. Control characters are spelt out.
+/// Returns a line as a terminal would show it in the end, since a progress bar writes over itself. Control characters
+/// are spelt out.
 fn shown(line: &str) -> String {
     let line = line.trim_end_matches('\r');
     let line = line.rsplit('\r').next().unwrap_or(line).trim_end();

@@ -11,7 +11,7 @@ use crate::{
     PoolName, RuntimeName, Span,
 };
 
-/// How a model's memory is given.
+/// The memory of a model, as its entry states it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Memory {
@@ -24,7 +24,7 @@ pub enum Memory {
 }
 
 impl Memory {
-    /// What each GPU must give, in rank order, or `None` where it does not say. Zero is unknown.
+    /// Returns what each GPU must give, in rank order, or `None` for a count without a number. Zero is unknown.
     #[must_use]
     pub fn on(&self, count: GpuCount) -> Option<Vec<GpuMemory>> {
         let times = usize::from(count.get());
@@ -39,7 +39,7 @@ impl Memory {
         ranks.into_iter().map(|bytes| (!bytes.is_zero()).then_some(GpuMemory::Bytes(bytes))).collect()
     }
 
-    /// The same, where it is a number of bytes.
+    /// Returns the bytes that each GPU must give, or `None` where that is not a number of bytes.
     #[must_use]
     pub fn bytes_on(&self, count: GpuCount) -> Option<Vec<Bytes>> {
         self.on(count)?.into_iter().map(GpuMemory::bytes).collect()
@@ -50,9 +50,9 @@ impl Memory {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum RankMemory {
-    /// The same on each.
+    /// The same amount on each GPU.
     Even(Bytes),
-    /// In rank order, where they differ.
+    /// The amounts in rank order, where they differ.
     Ranks(Vec<Bytes>),
 }
 
@@ -63,9 +63,9 @@ pub struct MemorySource {
     pub stated: Option<Memory>,
     /// The number made from the model's files.
     pub estimated: Option<Memory>,
-    /// Charge the estimate even where a number was stated.
+    /// Whether the estimate is charged even where a number was stated.
     pub prefer_estimate: bool,
-    /// Charge what was seen to be used, once that is known.
+    /// Whether the observed use is charged, once it is known.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub learn: bool,
     /// What the estimate was made of and for.
@@ -74,19 +74,19 @@ pub struct MemorySource {
 }
 
 impl MemorySource {
-    /// Memory that the operator stated.
+    /// Makes a source with the memory that the operator stated.
     #[must_use]
     pub fn stated(memory: Memory) -> Self {
         Self { stated: Some(memory), ..Self::default() }
     }
 
-    /// Whether what is charged is the estimate.
+    /// Returns whether the estimate is charged.
     #[must_use]
     pub fn charges_estimate(&self) -> bool {
         self.estimated.is_some() && (self.prefer_estimate || self.stated.is_none())
     }
 
-    /// The one that is charged everywhere. A stated number wins unless the model says otherwise.
+    /// Returns the number that is charged. A stated number wins unless the model says otherwise.
     #[must_use]
     pub fn charged(&self) -> Option<&Memory> {
         let (first, second) =
@@ -99,7 +99,7 @@ impl MemorySource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GpuMemory {
-    /// So many bytes.
+    /// This number of bytes.
     Bytes(Bytes),
     /// A fraction of the device's capacity.
     Fraction(Fraction),
@@ -108,7 +108,7 @@ pub enum GpuMemory {
 }
 
 impl GpuMemory {
-    /// The bytes, where it is a number of them.
+    /// Returns the bytes, or `None` for a fraction or a whole device.
     #[must_use]
     pub const fn bytes(self) -> Option<Bytes> {
         match self {
@@ -147,11 +147,11 @@ pub enum Placement {
 /// How many slots a model has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Replicas {
-    /// Kept running though nobody asks.
+    /// How many slots are kept running without demand.
     pub min: u32,
-    /// Never more than these.
+    /// The largest number of slots.
     pub max: Option<u32>,
-    /// Never evicted and never stopped for being idle.
+    /// Whether slots are neither evicted nor stopped for being idle.
     pub pinned: bool,
 }
 
@@ -160,7 +160,7 @@ pub struct Replicas {
 pub struct ModelSpec {
     /// Its name.
     pub name: ModelName,
-    /// Its memory, if anybody knows it.
+    /// Its memory, where it is known.
     pub memory: MemorySource,
     /// GPU counts that it can run on, smallest first. Only 0: it needs no GPU. Empty: powers of two.
     pub gpu_counts: BTreeSet<GpuCount>,
@@ -195,39 +195,39 @@ pub struct ModelSpec {
 /// Why a catalogue entry is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelSpecError {
-    /// A slot that serves nobody.
+    /// The concurrency is zero.
     #[error("concurrency must be at least 1")]
     NoConcurrency,
-    /// More replicas at least than at most.
+    /// The smallest number of replicas is above the largest.
     #[error("min_replicas {min} is more than max_replicas {max}")]
     ReplicasCrossed {
-        /// At least.
+        /// The smallest number.
         min: u32,
-        /// At most.
+        /// The largest number.
         max: u32,
     },
-    /// More than can be meant.
+    /// A value is larger than allowed.
     #[error("{field} is at most {limit}, not {value}")]
     TooLarge {
-        /// Which field.
+        /// The name of the field.
         field: &'static str,
-        /// The most it may be.
+        /// The largest value that is allowed.
         limit: u64,
-        /// What it was.
+        /// The value that was given.
         value: u64,
     },
-    /// Zero GPUs beside some.
+    /// The GPU counts contain zero and others.
     #[error("gpu_counts is [0] for a model without GPUs, or has no 0 at all")]
     MixedCounts,
-    /// A number of ranks that is not the count.
+    /// The number of ranks is not the GPU count.
     #[error("memory for {count} GPUs lists {ranks} numbers")]
     RankCount {
         /// The GPU count.
         count: u16,
-        /// The numbers given.
+        /// The number of ranks that were given.
         ranks: usize,
     },
-    /// A count that is allowed without a number for it.
+    /// A GPU count is allowed, but has no memory number.
     #[error("gpu_counts allows {0}, but memory.per_gpu has no number for it")]
     CountWithoutMemory(u16),
     /// Two models under one name.
@@ -238,7 +238,7 @@ pub enum ModelSpecError {
         /// Who has it.
         taken_by: ModelName,
     },
-    /// No memory at all in a number that must have some.
+    /// A memory number is zero.
     #[error("memory on a GPU must be more than zero")]
     ZeroMemory,
 }
@@ -251,7 +251,7 @@ impl ModelSpec {
     /// The largest number of leases of one slot, of replicas and of pinned devices.
     const MOST: u64 = 65_536;
 
-    /// A model with `memory` that runs on `runtime`, and the defaults of everything else.
+    /// Makes a model with `memory` that runs on `runtime`, and the defaults of everything else.
     #[must_use]
     pub fn new(name: ModelName, runtime: RuntimeName, memory: MemorySource) -> Self {
         Self {
@@ -279,8 +279,8 @@ impl ModelSpec {
         }
     }
 
-    /// Refuses what cannot be meant. Unknown or zero memory is not refused here: it is refused by name when the
-    /// model is scheduled, so that a catalogue can be filled before its numbers are known.
+    /// Refuses an entry that contradicts itself. Unknown or zero memory is not refused here: it is refused by name when
+    /// the model is scheduled, so that a catalogue can be filled before its numbers are known.
     pub fn validate(&self) -> Result<(), ModelSpecError> {
         let at_most = |field, value: u64, limit: u64| match value {
             v if v > limit => Err(ModelSpecError::TooLarge { field, limit, value }),
@@ -345,13 +345,14 @@ impl ModelSpec {
         self.name == *name || self.aliases.contains(name)
     }
 
-    /// Whether it needs no GPU at all.
+    /// Returns whether the model needs no GPU.
     #[must_use]
     pub fn is_cpu_only(&self) -> bool {
         self.gpu_counts.first() == Some(&GpuCount::new(0))
     }
 
-    /// The GPU counts it may run on, smallest first: those stated, else those with a number, else powers of two.
+    /// Returns the GPU counts that the model may run on, smallest first: those stated, else those with a number, else
+    /// powers of two.
     #[must_use]
     pub fn allowed_counts(&self) -> Vec<GpuCount> {
         match self.memory.charged() {
@@ -363,7 +364,7 @@ impl ModelSpec {
         }
     }
 
-    /// What each GPU must give, in rank order, or `None` where nobody knows. Zero is unknown.
+    /// Returns what each GPU must give, in rank order, or `None` where that is not known. Zero is unknown.
     #[must_use]
     pub fn memory_on(&self, count: GpuCount) -> Option<Vec<GpuMemory>> {
         let times = usize::from(count.get());

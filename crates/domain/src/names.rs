@@ -1,4 +1,4 @@
-//! Names that come from outside: validated once, cheap to copy.
+//! Names that come from outside. They are validated once and cheap to copy.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,38 +6,38 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a text is no name.
+/// The error for a text that is no name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Nothing there.
+    /// The text is empty.
     #[error("a {0} must not be empty")]
     Empty(&'static str),
-    /// Too long.
+    /// The text is too long.
     #[error("a {kind} has at most {limit} bytes, this one has {length}")]
     TooLong {
-        /// Which kind of name.
+        /// The kind of name.
         kind: &'static str,
-        /// The most bytes it may have.
+        /// The largest number of bytes that such a name may have.
         limit: usize,
-        /// The bytes it has.
+        /// The number of bytes of the text.
         length: usize,
     },
-    /// A control character.
+    /// The text has a control character.
     #[error("a {0} must not contain control characters")]
     ControlCharacter(&'static str),
-    /// A character that makes a text look like another one.
+    /// The text has a character that makes it look like another text.
     #[error("a {0} must not contain characters that change the direction of text or end a line (U+{1:04X})")]
     Misleading(&'static str, u32),
-    /// A path segment that climbs.
+    /// The text has a path segment `.` or `..`.
     #[error("a {0} must not contain `.` or `..` as a path segment")]
     PathSegment(&'static str),
-    /// White space at its ends.
+    /// The text begins or ends with white space.
     #[error("a {0} must not begin or end with white space")]
     WhiteSpace(&'static str),
 }
 
-/// Whether a character makes a text look like another one: it changes the direction of what follows, or ends a line
-/// although it is no line feed.
+/// Returns whether a character makes a text look like another one: it changes the direction of what follows, or ends a
+/// line although it is no line feed.
 #[must_use]
 pub const fn is_misleading(character: char) -> bool {
     matches!(
@@ -88,14 +88,14 @@ macro_rules! text_type {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Takes a text that keeps the rules of names.
+            /// Makes a name of a text that keeps the rules of such names.
             pub fn new(text: impl AsRef<str>) -> Result<Self, NameError> {
                 let text = text.as_ref();
                 $check($kind, $limit, text)?;
                 Ok(Self(Arc::from(text)))
             }
 
-            /// The text.
+            /// Returns the text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -137,23 +137,23 @@ macro_rules! text_type {
 }
 
 text_type! {
-    /// A runner.
+    /// The id of a runner.
     RunnerId, "runner id", 128, check
 }
 text_type! {
-    /// A machine, whatever runs on it.
+    /// The id of a machine, which several runners may share.
     MachineId, "machine id", 128, check
 }
 text_type! {
-    /// One boot of a machine.
+    /// The id of one boot of a machine.
     BootId, "boot id", 128, check
 }
 text_type! {
-    /// A catalogue entry; may contain `/`.
+    /// The name of a catalogue entry. It may contain `/`.
     ModelName, "model name", 256, check
 }
 text_type! {
-    /// A pool of runners.
+    /// The name of a pool of runners.
     PoolName, "pool name", 128, check
 }
 text_type! {
@@ -161,52 +161,52 @@ text_type! {
     LabelKey, "label key", 128, check
 }
 text_type! {
-    /// The value of a label; may be empty.
+    /// The value of a label. It may be empty.
     LabelValue, "label value", 256, check_shown
 }
 text_type! {
-    /// A runtime that an agent can start.
+    /// The name of a runtime that an agent can start.
     RuntimeName, "runtime name", 64, check
 }
 text_type! {
-    /// What the driver calls a GPU.
+    /// The name that the driver gives to a GPU.
     GpuName, "GPU name", 128, check
 }
 text_type! {
-    /// Who a workload belongs to.
+    /// The name of a tenant, to which workloads belong.
     TenantName, "tenant name", 128, check
 }
 text_type! {
-    /// Whose work a workload is: a token or a tenant, as the server writes it.
+    /// The owner of a workload: a token or a tenant, as the server writes it.
     Owner, "owner", 256, check
 }
 text_type! {
-    /// A submitter's own key, prefixed by who they are; the same key is the same workload.
+    /// A submitter's own key, prefixed with the submitter's token. The same key is the same workload.
     IdempotencyKey, "idempotency key", 512, check
 }
 text_type! {
-    /// Where a ready slot answers.
+    /// The address at which a ready slot answers.
     Endpoint, "endpoint", 512, check
 }
 text_type! {
-    /// One element of an argument list; may be empty.
+    /// One element of an argument list. It may be empty.
     Arg, "argument", 4096, check_text
 }
 text_type! {
-    /// Where a file is, on whatever machine reads it.
+    /// The path of a file, on the machine that reads it.
     FilePath, "path", 4096, check
 }
 text_type! {
-    /// Words of a person or an agent, kept on record.
+    /// A text of a person or an agent that is kept on record.
     ReasonText, "reason", 1024, check_text
 }
 text_type! {
-    /// One physical pool of GPU memory. Replica suffixes (`GPU-uuid::3`) are not part of it.
+    /// The UUID of one physical pool of GPU memory. Replica suffixes (`GPU-uuid::3`) are not part of it.
     DeviceUuid, "GPU UUID", 128, check
 }
 
 impl PoolName {
-    /// The pool of everything that names no pool. Never "all pools".
+    /// Returns the pool of runners and models that name no pool. It is one pool, not all pools.
     #[must_use]
     pub fn default_pool() -> Self {
         Self(Arc::from("default"))
@@ -214,7 +214,7 @@ impl PoolName {
 }
 
 impl DeviceUuid {
-    /// The physical device behind an advertised name: a time-sliced replica is a name, not memory.
+    /// Returns the physical device behind an advertised name: a time-sliced replica is a name, not memory.
     pub fn physical(advertised: &str) -> Result<Self, NameError> {
         let base = advertised.split_once("::").map_or(advertised, |(base, _)| base);
         Self::new(base)

@@ -1,4 +1,5 @@
-//! What an agent says of its machine. It is untrusted: nothing here is more than well formed.
+//! What an agent reports of its machine. Reports are untrusted: a value of these types is well formed, and need not be
+//! true.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,48 +14,49 @@ use crate::{
 /// One report of one agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunnerReport {
-    /// Who reports.
+    /// The runner that reports.
     pub runner: RunnerId,
-    /// Which start of the agent; absent when it registers.
+    /// The start of the agent that reports; absent when it registers.
     pub incarnation: Option<Incarnation>,
     /// The cluster the agent belongs to, once it knows one.
     pub cluster: Option<ClusterId>,
     /// The newest answer of the server that the agent obeyed, once it obeyed one.
     pub obeyed: Option<ObeyedAnswer>,
-    /// Its token grants the machine that it names: it may share the machine with the runner that owns it.
+    /// Whether the agent's token grants the machine that the report names. If so, the runner may share the machine with
+    /// the runner that owns it.
     pub shares_machine: bool,
-    /// The order of its reports.
+    /// The number of the report within this start of the agent.
     pub sequence: Sequence,
-    /// The machine.
+    /// The id of the machine.
     pub machine: MachineId,
-    /// The machine's boot.
+    /// The id of the machine's present boot.
     pub boot: BootId,
     /// The agent's version.
     pub version: ReasonText,
-    /// Where its slots answer.
+    /// The address at which its slots answer.
     pub address: ReasonText,
     /// Its pool.
     pub pool: PoolName,
     /// Its labels.
     pub labels: BTreeMap<LabelKey, LabelValue>,
-    /// What it can start, and what each of them is for.
+    /// The runtimes that it can start, and what each of them is for.
     pub runtimes: BTreeMap<RuntimeName, RuntimeKind>,
-    /// Arguments that its own configuration allows, by runtime, beside those that need nobody's leave.
+    /// Arguments that its own configuration allows, by runtime, beside those that need no permission.
     pub allowed: BTreeMap<RuntimeName, BTreeSet<Arg>>,
-    /// What its agent found out about the engines behind its runtimes, also of those that it does not offer.
+    /// What its agent learned about the engines behind its runtimes, also about those that it does not offer.
     pub engines: BTreeMap<RuntimeName, EngineReport>,
-    /// CPU and RAM it may use.
+    /// CPU and RAM that it may use.
     pub host: HostReport,
-    /// Its GPUs, replicas and all.
+    /// Its GPUs, with one entry for each replica.
     pub gpus: Vec<GpuReport>,
-    /// The slots it knows of.
+    /// The slots that the agent knows of.
     pub slots: Vec<SlotReport>,
 }
 
-/// What an agent found out about one engine by asking it for its version and its options.
+/// What an agent learned about one engine by running it with `--version` and `--help`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct EngineReport {
-    /// The engine's version, once it was told.
+    /// The engine's version, once it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<ReasonText>,
     /// Options and variables that the runtime's template needs and the engine does not have. A runtime with any of them is
@@ -73,9 +75,9 @@ pub enum RuntimeKind {
     /// Servers and jobs, as each slot asks.
     #[default]
     Both,
-    /// It serves until it is told to end; to end by itself is a failure.
+    /// The runtime serves until it is told to end; if it ends by itself, that is a failure.
     Server,
-    /// It ends by itself, and its exit code says how.
+    /// The runtime ends by itself, and its exit code says how.
     Job,
 }
 
@@ -84,69 +86,70 @@ pub enum RuntimeKind {
 pub struct HostReport {
     /// Thousandths of a core.
     pub cpu: Millicores,
-    /// The cgroup's limit where there is one.
+    /// RAM: the cgroup's limit where there is one.
     pub ram: Bytes,
 }
 
 /// One advertised GPU: a physical device, a replica of one, or a MIG instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuReport {
-    /// The physical device.
+    /// The UUID of the physical device.
     pub uuid: DeviceUuid,
     /// Its index on the machine.
     pub index: u16,
-    /// What the driver calls it.
+    /// The driver's name for the GPU.
     pub name: GpuName,
-    /// All its memory.
+    /// The whole memory of the GPU.
     pub memory_total: Bytes,
-    /// What is in use now, by whomever.
+    /// The memory in use now, by all processes.
     pub memory_used: Bytes,
-    /// What the driver keeps for itself.
+    /// The memory that the driver keeps for itself.
     pub memory_reserved: Bytes,
-    /// The GPU it is a MIG instance of.
+    /// The GPU that this is a MIG instance of.
     pub parent: Option<DeviceUuid>,
-    /// What the driver says of it.
+    /// The health of the GPU, according to the driver.
     pub health: GpuHealth,
 }
 
-/// What the driver says of a GPU.
+/// The health of a GPU, according to its driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GpuHealth {
-    /// In order.
+    /// The GPU works.
     #[default]
     Ok,
-    /// Fell off the bus.
+    /// The GPU fell off the bus.
     Lost,
-    /// The driver did not answer in time: these are old numbers.
+    /// The driver did not answer in time: the numbers are old.
     Stale,
-    /// Its memory could not be won back.
+    /// The memory of the GPU could not be won back.
     Failed,
 }
 
-/// What the agent knows of one slot.
+/// One slot, as its agent sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotReport {
-    /// Which slot.
+    /// The id of the slot.
     pub id: SlotId,
-    /// Which start of it.
+    /// The start of the slot that is meant.
     pub generation: Generation,
-    /// What it serves.
+    /// The model that the slot serves.
     pub model: Option<ModelName>,
-    /// Where it is.
+    /// The state of the slot.
     pub state: ReportedState,
-    /// How its first process ended, if it ended by itself.
+    /// How the slot's first process ended, if it ended by itself.
     pub exit: Option<ExitStatus>,
-    /// Where it answers, once ready.
+    /// The address at which the slot answers, once it is ready.
     pub endpoint: Option<Endpoint>,
-    /// What the agent believes belongs to it.
+    /// The claims of the slot, as the agent recorded them.
     pub claims: Vec<ReportedClaim>,
-    /// What the driver saw it use; a device that is missing could not be attributed.
+    /// The memory that the driver saw the slot use. Use on a device that is missing here could not be attributed.
     pub memory: Vec<ReportedMemory>,
 }
 
 impl SlotReport {
-    /// How its first process ended by itself, as far as the report says: apart, or by the exit code of a job.
+    /// Returns how the slot's first process ended by itself, as far as the report says: by `exit`, or by the exit code
+    /// of a job.
     #[must_use]
     pub fn exit_status(&self) -> Option<ExitStatus> {
         self.exit.or(match self.state {
@@ -161,67 +164,67 @@ impl SlotReport {
 /// A claim as the agent recorded it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportedClaim {
-    /// On which device.
+    /// The UUID of the device.
     pub uuid: DeviceUuid,
-    /// How much.
+    /// The amount of memory.
     pub bytes: Bytes,
 }
 
 /// What the driver saw a slot use on one device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportedMemory {
-    /// On which device.
+    /// The UUID of the device.
     pub uuid: DeviceUuid,
-    /// Now.
+    /// The memory in use now.
     pub used: Bytes,
-    /// At most, so far.
+    /// The largest use so far.
     pub peak: Bytes,
 }
 
-/// Where a slot is, as its agent sees it.
+/// The state of a slot, as its agent sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReportedState {
-    /// Its process was started.
+    /// The slot's process was started.
     Starting,
-    /// It answers.
+    /// The slot answers.
     Ready,
-    /// It is being ended.
+    /// The slot is being ended.
     Stopping,
-    /// It came to a bad end, or never came up.
+    /// The slot failed, or did not become ready.
     Failed(FailureReason),
     /// A job's process ended by itself.
     Exited {
         /// Its exit code.
         code: i32,
     },
-    /// It was never started: too little memory was free. Proof that it holds none.
+    /// The agent did not start the slot, because too little memory was free. That is proof that the slot holds none.
     Refused,
-    /// It is gone.
+    /// The slot is gone.
     Gone {
-        /// How it came to its end.
+        /// How the slot came to its end.
         why: SlotEnd,
-        /// What the agent saw.
+        /// What the agent saw of the end.
         evidence: Evidence,
     },
-    /// The agent cannot tell whether it exists.
+    /// The agent cannot tell whether the slot exists.
     Unknown {
-        /// Why not.
+        /// Why the agent cannot tell.
         why: ReasonText,
     },
 }
 
 impl ReportedState {
-    /// It was stopped as asked, and everything that can be seen was seen.
+    /// The slot was stopped as asked, with complete evidence.
     pub const STOPPED: Self = Self::Gone { why: SlotEnd::Asked, evidence: Evidence::COMPLETE };
 
-    /// Whether its process is said to be gone, or was never started. That need not be proof.
+    /// Returns whether the agent says that the process is gone or was not started. That need not be proof.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         matches!(self, Self::Gone { .. } | Self::Refused)
     }
 
-    /// Whether this proves that the slot holds no memory.
+    /// Returns whether this proves that the slot holds no memory.
     #[must_use]
     pub const fn is_proof(&self) -> bool {
         match self {
@@ -236,67 +239,68 @@ impl ReportedState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlotEnd {
-    /// The server asked for it.
+    /// The server asked for the end.
     Asked,
-    /// It came to a bad end.
+    /// The slot failed.
     Failed(FailureReason),
     /// A job's process ended by itself with this code.
     Exited(i32),
-    /// Nobody knows: the agent has no record of it, no process carries its mark, and the driver lists none.
+    /// The end was not observed: the agent has no record of the slot, no process carries its mark, and the driver lists
+    /// none.
     NoTrace,
 }
 
-/// What the agent saw when it says that a slot is gone. Both must be true to be proof.
+/// What an agent saw of a slot that is gone. It is proof if both fields are true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// No process of its tree is left.
+    /// No process of the slot's tree is left.
     pub tree_gone: bool,
-    /// The driver lists none of its pids.
+    /// The driver lists none of the slot's pids.
     pub driver_clear: bool,
 }
 
 impl Evidence {
-    /// Everything that can be seen was seen.
+    /// The evidence that is proof.
     pub const COMPLETE: Self = Self { tree_gone: true, driver_clear: true };
 
-    /// Whether this proves that the memory is back.
+    /// Returns whether this proves that the memory is back.
     #[must_use]
     pub const fn is_proof(self) -> bool {
         self.tree_gone && self.driver_clear
     }
 }
 
-/// Why a slot came to a bad end.
+/// Why a slot failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum FailureReason {
     /// The program could not be run.
     BadBinary,
-    /// One of its arguments is not the model's or the job's to state.
+    /// The model or the job stated an argument that it may not state.
     ForbiddenArgument,
-    /// Out of GPU or host memory.
+    /// The program ran out of GPU or host memory.
     OutOfMemory,
     /// The program does not know one of its arguments.
     BadArgument,
-    /// Its port was taken.
+    /// The slot's port was in use.
     PortTaken,
-    /// Its model is not on the machine.
+    /// The model's files are not on the machine.
     ModelMissing,
-    /// It never became healthy.
+    /// The slot did not become healthy in time.
     NeverReady,
-    /// It ended by itself.
+    /// The program ended by itself.
     Crashed,
-    /// Its start took longer than allowed.
+    /// The start took longer than allowed.
     StartDeadline,
-    /// Its device is gone.
+    /// The slot's device is gone.
     DeviceLost,
-    /// It could not be ended.
+    /// The slot's processes could not be ended.
     Unkillable,
 }
 
 impl FailureReason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 11] = [
         Self::BadBinary,
         Self::BadArgument,
@@ -311,13 +315,13 @@ impl FailureReason {
         Self::Unkillable,
     ];
 
-    /// The stable code.
+    /// Returns the stable code.
     #[must_use]
     pub fn code(self) -> &'static str {
         self.into()
     }
 
-    /// Whether the program itself cannot have run: then a job may be tried again.
+    /// Returns whether the program itself cannot have run. A job may then be tried again.
     #[must_use]
     pub const fn never_ran(self) -> bool {
         matches!(self, Self::BadBinary | Self::ForbiddenArgument)

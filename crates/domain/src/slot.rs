@@ -2,30 +2,30 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Where a slot is in its life. Its memory is charged in every one of these; a released slot is no more.
+/// The state of a slot. Its memory is charged in each of these; a released slot is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlotState {
-    /// Waits for memory that is being released. The runner does not hear of it.
+    /// The slot waits for memory that is being released. The runner does not hear of it.
     Promised,
-    /// Holds its memory and waits for its turn to start on its devices.
+    /// The slot holds its memory and waits for its turn to start on its devices.
     Pending,
-    /// The runner was told to start it.
+    /// The runner was told to start the slot.
     Starting,
-    /// Serves.
+    /// The slot serves.
     Ready,
-    /// Serves what it has, takes nothing new.
+    /// The slot serves the leases that it has and takes no new ones.
     Draining,
-    /// The runner was told to stop it; its memory is releasing.
+    /// The runner was told to stop the slot; its memory is releasing.
     Stopping,
-    /// Came to a bad end; its memory is held until proof.
+    /// The slot failed; its memory is held until proof.
     Failed,
-    /// Nobody can say; its memory is held until proof.
+    /// The server does not know whether the slot exists; its memory is held until proof.
     Unknown,
 }
 
 impl SlotState {
-    /// The word used everywhere.
+    /// Returns the name of the state, as the API, the logs and the command line write it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -40,7 +40,7 @@ impl SlotState {
         }
     }
 
-    /// Whether the slot serves or will serve without anyone doing more about it.
+    /// Returns whether the slot serves, or will serve without a further decision.
     #[must_use]
     pub const fn is_live(self) -> bool {
         matches!(self, Self::Promised | Self::Pending | Self::Starting | Self::Ready)

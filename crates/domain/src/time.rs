@@ -1,4 +1,4 @@
-//! Time as a number that is passed in: nothing here reads a clock.
+//! Time as a number that is passed in. This module reads no clock.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,25 +11,25 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// So many milliseconds after the Unix epoch.
+    /// Makes a point in time from the milliseconds since the Unix epoch.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)
     }
 
-    /// Milliseconds since the Unix epoch.
+    /// Returns the milliseconds since the Unix epoch.
     #[must_use]
     pub const fn millis(self) -> u64 {
         self.0
     }
 
-    /// The time `span` later.
+    /// Returns the time `span` later.
     #[must_use]
     pub const fn after(self, span: Span) -> Self {
         Self(self.0.saturating_add(span.0))
     }
 
-    /// How long after `earlier` this is, or nothing if it is not.
+    /// Returns how long after `earlier` this is, or zero if it is before.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))
@@ -44,25 +44,25 @@ impl Span {
     /// No time at all.
     pub const ZERO: Self = Self(0);
 
-    /// So many milliseconds.
+    /// Makes a length of time from milliseconds.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)
     }
 
-    /// So many seconds.
+    /// Makes a length of time from seconds.
     #[must_use]
     pub const fn from_secs(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1000))
     }
 
-    /// The milliseconds.
+    /// Returns the milliseconds.
     #[must_use]
     pub const fn millis(self) -> u64 {
         self.0
     }
 
-    /// Twice this, `times` times over, at most `limit`.
+    /// Returns this length doubled `times` times, at most `limit`.
     #[must_use]
     pub fn doubled(self, times: u32, limit: Self) -> Self {
         Self(self.0.saturating_mul(1u64.checked_shl(times.min(40)).unwrap_or(u64::MAX)).min(limit.0))
@@ -76,7 +76,7 @@ impl fmt::Display for Span {
     }
 }
 
-/// Why a text is no length of time.
+/// The error for a text that is no length of time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a length of time: write \"30s\", \"10m\", \"1h 30m\" or milliseconds as a number")]
 pub struct ParseSpanError(String);

@@ -1,4 +1,4 @@
-//! What an engine that takes a share of the GPU is told, so that it never takes more than its claim.
+//! The share of a GPU that an engine is given, so that the engine does not take more than its claim.
 
 use std::fmt;
 
@@ -8,23 +8,24 @@ use crate::Bytes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Utilization(u16);
 
-/// Why a claim cannot be told to an engine as a share.
+/// The error for a claim that cannot be given to an engine as a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UtilizationError {
-    /// More than there is. It is refused and not cut: an engine with less than it needs fails later and worse.
+    /// The claim is more than the GPU has. It is refused and not cut: an engine with less than it needs would fail
+    /// later, with a worse message.
     #[error("{claim} is more than the GPU's {total}")]
     MoreThanAll {
-        /// What belongs to the slot.
+        /// The slot's claim.
         claim: Bytes,
-        /// What CUDA calls the total.
+        /// The total memory, as CUDA reports it.
         total: Bytes,
     },
-    /// So little that it rounds to nothing.
+    /// The claim is so small that its share rounds to zero.
     #[error("{claim} of {total} is less than a ten-thousandth")]
     Nothing {
-        /// What belongs to the slot.
+        /// The slot's claim.
         claim: Bytes,
-        /// What CUDA calls the total.
+        /// The total memory, as CUDA reports it.
         total: Bytes,
     },
 }
@@ -32,7 +33,7 @@ pub enum UtilizationError {
 impl Utilization {
     const ONE: u128 = 10_000;
 
-    /// The share of `total` (as CUDA reports it) that never exceeds `claim`.
+    /// Returns the largest share of `total` (as CUDA reports it) that does not exceed `claim`.
     pub fn of(claim: Bytes, total: Bytes) -> Result<Self, UtilizationError> {
         if claim > total {
             return Err(UtilizationError::MoreThanAll { claim, total });
@@ -45,7 +46,7 @@ impl Utilization {
     }
 }
 
-/// Four decimals, as the flag takes it.
+/// Formats the share with four decimals, as the flag takes it.
 impl fmt::Display for Utilization {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:04}", self.0 / 10_000, self.0 % 10_000)

@@ -4,14 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Arg, IdempotencyKey, ModelName, Owner, Priority, Span, TenantName};
 
-/// A lease takes one unit of a model slot's concurrency; a job owns its slot and runs to its end.
+/// The kind of a workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkloadKind {
-    /// One unit of a model slot's concurrency.
+    /// A lease takes one unit of the concurrency of a model's slot.
     #[default]
     Lease,
-    /// A slot of its own.
+    /// A job has a slot of its own and runs to its end.
     Job,
 }
 
@@ -21,10 +21,11 @@ pub enum WorkloadKind {
 pub struct JobSpec {
     /// Arguments after those of the model.
     pub args: Vec<Arg>,
-    /// Start it again when it did not come to its own end. Where its runner is lost that is done at once, though the
-    /// lost one may still run; everywhere else once the old one is proven gone.
+    /// Whether the job is started again when it did not come to its own end. If its runner is lost, that happens at
+    /// once, though the lost copy may still run; otherwise once the old copy is proven gone.
     pub restart_on_lost: bool,
-    /// It is ended after running for so long. A job with a known end may use memory that is kept for others.
+    /// The job is ended after it has run for this long. A job with a known end may use memory that is reserved for
+    /// other work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_run: Option<Span>,
 }
@@ -36,20 +37,20 @@ pub struct Submission {
     pub model: ModelName,
     /// Its kind.
     pub kind: WorkloadKind,
-    /// Higher goes first.
+    /// The priority. Work of a higher priority goes first.
     pub priority: Priority,
-    /// On whose account it is, as its submitter says.
+    /// The tenant that the submitter names.
     pub tenant: Option<TenantName>,
-    /// Whose work it is: those who may see it and end it. Nobody's in particular on a server without tokens.
+    /// The owner, who may see and end the workload. A server without tokens records no owner.
     #[serde(default)]
     pub owner: Option<Owner>,
     /// How long a running lease lives without a heartbeat; the default where absent.
     pub ttl: Option<Span>,
-    /// How long it waits at most.
+    /// How long the workload waits at most.
     pub queue_timeout: Option<Span>,
     /// What a job adds.
     pub job: JobSpec,
-    /// The same key is the same workload.
+    /// The submitter's key. The same key is the same workload.
     pub idempotency_key: Option<IdempotencyKey>,
 }
 
@@ -63,7 +64,7 @@ pub struct OwnerLimits {
 }
 
 impl Submission {
-    /// A lease on `model`, with the defaults of everything else.
+    /// Makes a lease on `model`, with the defaults of everything else.
     #[must_use]
     pub fn lease(model: ModelName) -> Self {
         Self {
@@ -79,43 +80,43 @@ impl Submission {
         }
     }
 
-    /// A job on `model`, with the defaults of everything else.
+    /// Makes a job on `model`, with the defaults of everything else.
     #[must_use]
     pub fn job(model: ModelName) -> Self {
         Self { kind: WorkloadKind::Job, ..Self::lease(model) }
     }
 }
 
-/// Where a workload is in its life.
+/// The state of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkloadState {
-    /// Waits.
+    /// The workload waits.
     Queued,
-    /// Has a slot that is not ready yet.
+    /// The workload has a slot that is not ready yet.
     Assigned,
-    /// Its slot serves it.
+    /// The workload's slot serves it.
     Running,
-    /// Over, for ever.
+    /// The workload has ended. An end does not change.
     Ended(WorkloadEnd),
 }
 
-/// The one end of a workload.
+/// How a workload ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkloadEnd {
-    /// Done.
+    /// The workload was completed.
     Succeeded,
-    /// Came to a bad end.
+    /// The workload failed.
     Failed,
-    /// Somebody took it back.
+    /// The submitter or an operator cancelled the workload.
     Cancelled,
-    /// Nobody cared in time.
+    /// The workload expired: no heartbeat came in time, or it waited for too long.
     Expired,
 }
 
 impl WorkloadState {
-    /// The word used everywhere.
+    /// Returns the name of the state, as the API, the logs and the command line write it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

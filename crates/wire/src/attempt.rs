@@ -30,7 +30,7 @@ impl From<berth_domain::ExitStatus> for ExitStatus {
 }
 
 impl ExitStatus {
-    /// The status as the core takes it; nothing where neither is said.
+    /// Returns the status as the core takes it, or `None` if there is neither a code nor a signal.
     #[must_use]
     pub fn into_domain(self) -> Option<berth_domain::ExitStatus> {
         let signal = self.signal.map(berth_domain::ExitStatus::Signal);
@@ -41,29 +41,29 @@ impl ExitStatus {
 /// An attempt at a workload that is over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PastAttempt {
-    /// Which attempt.
+    /// The number of the attempt.
     #[schema(value_type = schema::Attempt)]
     pub attempt: Attempt,
-    /// The slot that it had.
+    /// The slot of the attempt.
     #[schema(value_type = schema::SlotId)]
     pub slot_id: SlotId,
-    /// Which start of that slot was the last.
+    /// The last start of that slot.
     #[serde(default)]
     #[schema(value_type = schema::Generation)]
     pub generation: Generation,
     /// The runner that had the slot.
     #[schema(value_type = schema::RunnerId)]
     pub runner_id: RunnerId,
-    /// When it got its slot.
+    /// When the attempt got its slot.
     pub began: Time,
-    /// When it began to run, if it did.
+    /// When the attempt began to run, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ran: Option<Time>,
-    /// When it ended.
+    /// When the attempt ended.
     pub ended: Time,
-    /// Why it ended.
+    /// Why the attempt ended.
     pub reason: Reason,
-    /// How the program of its slot ended, if it ended by itself.
+    /// How the slot's program ended, if it ended by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<ExitStatus>,
     /// The last lines that its slot wrote, oldest first: at most 20 lines and 4 KiB, control characters spelt out. The
@@ -71,29 +71,29 @@ pub struct PastAttempt {
     /// A listing leaves them out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_lines: Vec<String>,
-    /// What may help, if it failed.
+    /// What may help, if the attempt failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "look at the last lines, then at `args` of model qwen3:8b")]
     pub hint: Option<String>,
 }
 
-/// Where a workload is at this instant.
+/// The situation of a workload at this instant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Now {
-    /// Why it waits, `starting`, `running`, or why it ended.
+    /// The code of why the workload waits or ended, or `starting` or `running`.
     #[schema(example = "backing_off")]
     pub code: String,
-    /// The same for people, in one sentence.
+    /// The same in one sentence for people.
     pub text: String,
-    /// Since when that is so.
+    /// When this situation began.
     pub since: Time,
-    /// It pauses until then.
+    /// The end of a pause after a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
-    /// Which attempt this is.
+    /// The number of the present attempt.
     #[schema(value_type = schema::Attempt)]
     pub attempt: Attempt,
-    /// Its slot.
+    /// The slot of the workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::SlotId>)]
     pub slot_id: Option<SlotId>,

@@ -1,4 +1,4 @@
-//! Who did what.
+//! The audit log: what callers changed, and what was refused.
 
 use berth_domain::Revision;
 use serde::{Deserialize, Serialize};
@@ -6,30 +6,30 @@ use utoipa::ToSchema;
 
 use crate::{Role, Time, schema};
 
-/// One thing that somebody did, or tried to do.
+/// One action of a caller, carried out or refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditEntry {
-    /// When.
+    /// When the action happened.
     pub time: Time,
-    /// Who: the name of their token, or `local` without tokens.
+    /// The name of the caller's token, or `local` without tokens.
     pub by: String,
-    /// In which role.
+    /// The role of the caller.
     #[serde(default)]
     pub role: Option<Role>,
-    /// What they did.
+    /// The action.
     #[schema(example = "force_release")]
     pub action: String,
-    /// To what.
+    /// The object of the action.
     #[serde(default)]
     pub target: String,
-    /// What came of it: `done`, or the code of the refusal.
+    /// The outcome: `done`, or the code of the refusal.
     #[schema(example = "done")]
     pub outcome: String,
-    /// The revision after it.
+    /// The revision after the action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Revision>)]
     pub revision: Option<Revision>,
-    /// The reason that they gave.
+    /// The reason that the caller gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }

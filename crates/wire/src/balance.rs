@@ -10,45 +10,45 @@ use crate::schema;
 /// `held + foreign + promised <= capacity` once everything that is releasing is gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MemoryBalance {
-    /// What may be used at all.
+    /// The amount that slots may use in all.
     #[schema(value_type = schema::Bytes)]
     pub capacity_bytes: Bytes,
-    /// Belongs to slots that run or may run.
+    /// The amount of slots that run or may run.
     #[schema(value_type = schema::Bytes)]
     pub held_bytes: Bytes,
-    /// Belongs to slots that are being stopped: not free before it is proven.
+    /// The amount of slots that are being stopped. It is not free before it is proven free.
     #[schema(value_type = schema::Bytes)]
     pub releasing_bytes: Bytes,
-    /// Will belong to slots once what is releasing is proven free.
+    /// The amount that slots will have once releasing amounts are proven free.
     #[schema(value_type = schema::Bytes)]
     pub promised_bytes: Bytes,
-    /// In use by others.
+    /// The amount that other programs use.
     #[schema(value_type = schema::Bytes)]
     pub foreign_bytes: Bytes,
-    /// What a new slot could be given now.
+    /// The amount that a new slot could get now.
     #[schema(value_type = schema::Bytes)]
     pub free_bytes: Bytes,
 }
 
-/// The account of a machine's CPU, by the same two lines.
+/// The account of a machine's CPU, with the same two inequalities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CpuBalance {
-    /// What may be used at all.
+    /// The amount that slots may use in all.
     #[schema(value_type = schema::Millicores)]
     pub capacity_millicores: Millicores,
-    /// Belongs to slots that run or may run.
+    /// The amount of slots that run or may run.
     #[schema(value_type = schema::Millicores)]
     pub held_millicores: Millicores,
-    /// Belongs to slots that are being stopped.
+    /// The amount of slots that are being stopped.
     #[schema(value_type = schema::Millicores)]
     pub releasing_millicores: Millicores,
-    /// Will belong to slots once what is releasing is proven free.
+    /// The amount that slots will have once releasing amounts are proven free.
     #[schema(value_type = schema::Millicores)]
     pub promised_millicores: Millicores,
-    /// In use by others.
+    /// The amount that other programs use.
     #[schema(value_type = schema::Millicores)]
     pub foreign_millicores: Millicores,
-    /// What a new slot could be given now.
+    /// The amount that a new slot could get now.
     #[schema(value_type = schema::Millicores)]
     pub free_millicores: Millicores,
 }

@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
-/// Something that was read but cannot be meant: the field, and what is wrong with it.
+/// A value that is well formed but makes no sense: the field, and what is wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {detail}")]
 pub struct Invalid {
@@ -14,25 +14,25 @@ pub struct Invalid {
 }
 
 impl Invalid {
-    /// `field` is wrong because of `detail`.
+    /// Makes the error that `field` is wrong because of `detail`.
     #[must_use]
     pub fn new(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { field: field.into(), detail: detail.into() }
     }
 }
 
-/// Why a body was not taken.
+/// The error for a body that was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// No JSON at all: cut off, misspelt, or nested too deeply.
+    /// The body is not JSON: cut off, misspelt, or nested too deeply.
     #[error("not valid JSON: {0}")]
     Malformed(String),
-    /// JSON that is not what was asked for.
+    /// The body is JSON, but not of the expected type.
     #[error(transparent)]
     Invalid(#[from] Invalid),
 }
 
-/// Reads a body. A number that no machine can hold is the fault of its field, not of the JSON.
+/// Parses a body. A number that does not fit is an error of its field, not of the JSON.
 pub fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, BodyError> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
@@ -57,7 +57,7 @@ fn classify(path: &str, error: &serde_json::Error) -> BodyError {
     }
 }
 
-/// serde names a missing or unknown field of the outermost object only in its message.
+/// Returns the name of a missing or unknown field, which serde puts only into its message for the outermost object.
 fn missing_or_unknown(detail: &str) -> Option<&str> {
     let rest = detail.strip_prefix("missing field `").or_else(|| detail.strip_prefix("unknown field `"))?;
     rest.split_once('`').map(|(field, _)| field)

@@ -1,4 +1,4 @@
-//! What a model costs, and what it was seen to use.
+//! The memory that a model is charged, and the memory that it was seen to use.
 
 use berth_domain::{Bytes, GpuCount, GpuMemory, Memory, ModelSpec};
 use serde::{Deserialize, Serialize};
@@ -6,72 +6,74 @@ use utoipa::ToSchema;
 
 use crate::schema;
 
-/// What one GPU count costs.
+/// The memory that is charged for one GPU count.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ChargedMemory {
-    /// How many GPUs.
+    /// The number of GPUs.
     #[schema(value_type = schema::GpuCount)]
     pub gpu_count: GpuCount,
     /// Bytes on each GPU in rank order; absent where it is a share of the device, or unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<schema::Bytes>>)]
     pub gpu_bytes: Option<Vec<Bytes>>,
-    /// In words: `bytes`, `fraction`, `whole` or `unknown`.
+    /// The kind of number: `bytes`, `fraction`, `whole` or `unknown`.
     #[schema(example = "bytes")]
     pub by: String,
-    /// Whose number it is: `stated` or `estimated`, or why it is another: `out_of_memory` (raised since a slot ran out
-    /// of memory) or `learned` (by what was seen); absent where there is none.
+    /// The source of the number: `stated` or `estimated`, or why it was corrected: `out_of_memory` (raised since a slot
+    /// ran out of memory) or `learned` (from observed use); absent where there is no number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "estimated")]
     pub source: Option<String>,
-    /// What the operator stated, where there is an estimate beside it.
+    /// The number that the operator stated, where there is an estimate too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<schema::Bytes>>)]
     pub stated_bytes: Option<Vec<Bytes>>,
-    /// What was estimated, where a number is stated beside it.
+    /// The estimate, where a number is stated too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<schema::Bytes>>)]
     pub estimated_bytes: Option<Vec<Bytes>>,
-    /// By how much the estimate is above (or, negative, below) what was stated, in percent of that.
+    /// The difference between the estimate and the stated number, in percent of the stated number; negative if the
+    /// estimate is below.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = 76)]
     pub difference_percent: Option<i64>,
-    /// What the catalogue's number is, where another is charged.
+    /// The number of the catalogue entry, where another one is charged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<schema::Bytes>>)]
     pub entry_bytes: Option<Vec<Bytes>>,
-    /// What slots of this revision were seen to use.
+    /// The observed use of slots of this revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<ObservedMemory>,
 }
 
-/// What the slots of a model were seen to use, beside what is charged.
+/// The observed use of a model's slots, compared with what is charged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ObservedMemory {
     /// The most that any slot used, on each GPU in rank order.
     #[schema(value_type = Vec<schema::Bytes>)]
     pub peak_bytes: Vec<Bytes>,
-    /// By how much the peak of the fullest GPU is above (or, negative, below) what is charged, in percent of that.
+    /// The difference between the peak of the fullest GPU and what is charged, in percent of what is charged; negative
+    /// if the peak is below.
     #[schema(example = -12)]
     pub drift_percent: Option<i64>,
-    /// `watching` (not for long enough to say), `fits`, `under_estimated` (more than 5 % above what is charged) or
-    /// `over_estimated` (what is charged is more than 25 % above it).
+    /// The verdict: `watching` (not observed for long enough), `fits`, `under_estimated` (the peak is more than 5 %
+    /// above what is charged) or `over_estimated` (what is charged is more than 25 % above the peak).
     #[schema(example = "fits")]
     pub verdict: String,
-    /// What would be charged instead by what was seen; applied by itself only where the model says `memory.learn`.
+    /// The number that the observed use suggests. The server charges it only where the model says `memory.learn`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<schema::Bytes>>)]
     pub offered_bytes: Option<Vec<Bytes>>,
 }
 
 impl ObservedMemory {
-    /// Whether somebody should look at it.
+    /// Returns whether the verdict needs attention.
     #[must_use]
     pub fn is_drift(&self) -> bool {
         matches!(self.verdict.as_str(), "under_estimated" | "over_estimated")
     }
 
-    /// By how much the peak of the fullest GPU is above what is charged.
+    /// Returns by how many percent the peak of the fullest GPU is above what is charged.
     #[must_use]
     pub fn drift(charged: &[Bytes], peaks: &[Bytes]) -> Option<i64> {
         charged.iter().zip(peaks).filter_map(|(charged, peak)| percent_above(*charged, *peak)).max()
@@ -79,7 +81,7 @@ impl ObservedMemory {
 }
 
 impl ChargedMemory {
-    /// What each GPU count of a model costs.
+    /// Returns what is charged for each GPU count of a model.
     #[must_use]
     pub fn of(spec: &ModelSpec) -> Vec<Self> {
         spec.allowed_counts().into_iter().map(|count| Self::on(spec, count)).collect()
@@ -123,7 +125,7 @@ fn sum(ranks: &[Bytes]) -> Bytes {
     ranks.iter().fold(Bytes::ZERO, |sum, bytes| sum.saturating_add(*bytes))
 }
 
-/// By how much `other` is above `base`, in percent of that, to the nearest whole one.
+/// Returns by how much `other` is above `base`, in whole percent of `base`.
 pub(crate) fn percent_above(base: Bytes, other: Bytes) -> Option<i64> {
     let (base, other) = (i128::from(base.get()), i128::from(other.get()));
     let scaled = (other - base).checked_mul(100)?;

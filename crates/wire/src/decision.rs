@@ -1,4 +1,4 @@
-//! What was decided and why.
+//! Decisions and the reasons for them.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -12,24 +12,24 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::{ClaimPhase, Lack, MemoryBalance, Now, PastAttempt, Time, WorkloadState, is_false, schema};
 
-/// What came of it.
+/// The outcome of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// An existing slot took it.
+    /// An existing slot took the workload.
     Reused,
     /// A new slot was placed.
     Placed,
-    /// It waits.
+    /// The workload waits.
     Waiting,
-    /// It can never run here.
+    /// The workload can never run in this fleet.
     Refused,
-    /// The workload has ended: nothing is chosen any more. Only in explanations.
+    /// The workload has ended, so nothing is chosen. Only explanations have this outcome.
     Ended,
 }
 
 impl Outcome {
-    /// The word used everywhere.
+    /// Returns the name that the API, the logs and the command line use.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -42,25 +42,25 @@ impl Outcome {
     }
 }
 
-/// What was, or would be, chosen, with the numbers of every ledger that mattered.
+/// The choice that was, or would be, made, with the numbers of the ledgers that mattered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Judgement {
     /// The model.
     #[schema(value_type = schema::ModelName)]
     pub model: ModelName,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
     /// The stable code to grep for.
     #[schema(example = "full_now")]
     pub code: String,
-    /// What a person reads: the reason first, then the numbers, then what would help.
+    /// The text for people: the reason first, then the numbers, then what would help.
     #[serde(default)]
     pub text: String,
-    /// Where.
+    /// The chosen runner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::RunnerId>)]
     pub runner_id: Option<RunnerId>,
-    /// In which slot.
+    /// The chosen slot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::SlotId>)]
     pub slot_id: Option<SlotId>,
@@ -68,13 +68,13 @@ pub struct Judgement {
     #[serde(default)]
     #[schema(value_type = schema::Placement)]
     pub placement: Placement,
-    /// GPU counts that the model allows, and what became of each.
+    /// The GPU counts that the model allows, with the verdict on each.
     #[serde(default)]
     pub gpu_counts: Vec<CountTried>,
     /// The chosen devices, then the nearest.
     #[serde(default)]
     pub devices: Vec<DeviceRow>,
-    /// Who goes for it.
+    /// The slots that are evicted for it.
     #[serde(default)]
     pub evictions: Vec<Eviction>,
     /// Runners that were not used, by reason.
@@ -84,10 +84,10 @@ pub struct Judgement {
     /// What the fleet lacks, for work that can never run, or no longer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lacks: Vec<Lack>,
-    /// All runners.
+    /// The number of all runners.
     #[serde(default)]
     pub runners: u32,
-    /// Devices that were looked at.
+    /// The number of devices that were looked at.
     #[serde(default)]
     pub examined: u32,
     /// What would help, one sentence each.
@@ -98,17 +98,18 @@ pub struct Judgement {
 /// One GPU count that the model allows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CountTried {
-    /// How many GPUs.
+    /// The number of GPUs.
     #[schema(value_type = schema::GpuCount)]
     pub count: GpuCount,
-    /// The most that one of them must give; 0 for a fraction. Of a whole GPU it is the least that it must have, or 0.
+    /// The largest amount that one of the GPUs must give; 0 for a fraction. For whole GPUs, the least memory that each
+    /// must have, or 0.
     #[serde(default)]
     #[schema(value_type = schema::Bytes)]
     pub needed_bytes: Bytes,
-    /// Whether whole GPUs are needed, with nobody else on them.
+    /// Whether whole GPUs are needed, without other slots on them.
     #[serde(default, skip_serializing_if = "is_false")]
     pub whole: bool,
-    /// What became of it: `chosen`, `no_room`, `never_fits`, `no_matching_runner` or `not_needed`.
+    /// The verdict: `chosen`, `no_room`, `never_fits`, `no_matching_runner` or `not_needed`.
     #[schema(example = "no_room")]
     pub verdict: String,
     /// Why no runner is large enough, where the verdict is `never_fits`.
@@ -120,34 +121,34 @@ pub struct CountTried {
 /// One device that mattered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeviceRow {
-    /// Which.
+    /// The UUID of the device.
     #[schema(value_type = schema::DeviceUuid)]
     pub uuid: DeviceUuid,
-    /// Through which runner.
+    /// The runner that has the device.
     #[schema(value_type = schema::RunnerId)]
     pub runner_id: RunnerId,
-    /// Its index there.
+    /// The index of the device on that runner.
     #[serde(default)]
     pub index: u16,
-    /// Its ledger before.
+    /// The ledger before the decision.
     pub before: MemoryBalance,
-    /// Its ledger after, if it was chosen.
+    /// The ledger after the decision, if the device was chosen.
     #[serde(default)]
     pub after: Option<MemoryBalance>,
-    /// What was needed of it.
+    /// The memory that was needed of the device.
     #[schema(value_type = schema::Bytes)]
     pub needed_bytes: Bytes,
-    /// Whether a whole GPU was needed, with nobody else on it.
+    /// Whether a whole GPU was needed, without other slots on it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub whole: bool,
-    /// What it said: `chosen`, `ranks_lower`, `short`, `exclusive`, `not_whole`, or why it takes nothing new.
+    /// The verdict: `chosen`, `ranks_lower`, `short`, `exclusive`, `not_whole`, or why the device takes nothing new.
     #[schema(example = "short")]
     pub verdict: String,
-    /// By how much it was too small.
+    /// The memory that was missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Bytes>)]
     pub missing_bytes: Option<Bytes>,
-    /// Who is on it, for the first device of work that waits.
+    /// The claims on the device, for the first device of work that waits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<RowClaim>,
 }
@@ -155,42 +156,42 @@ pub struct DeviceRow {
 /// A claim on a device that mattered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RowClaim {
-    /// Whose.
+    /// The slot that has the claim.
     #[schema(value_type = schema::SlotId)]
     pub slot_id: SlotId,
-    /// What it serves, if the server made it.
+    /// The model of the slot, if the server made the slot.
     #[serde(default)]
     #[schema(value_type = Option<schema::ModelName>)]
     pub model: Option<ModelName>,
-    /// In which state the slot is.
+    /// The state of the slot.
     #[schema(value_type = schema::SlotState)]
     pub state: SlotState,
-    /// For how long.
+    /// How long the slot has been in that state.
     #[serde(default)]
     pub age_ms: u64,
-    /// What the claim is.
+    /// The phase of the claim.
     pub phase: ClaimPhase,
-    /// How much.
+    /// The amount of the claim.
     #[schema(value_type = schema::Bytes)]
     pub bytes: Bytes,
-    /// Whether anybody uses it.
+    /// Whether a workload uses the slot.
     pub busy: bool,
 }
 
-/// A slot that goes for another.
+/// A slot that is evicted for another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Eviction {
-    /// Which.
+    /// The slot that is evicted.
     #[schema(value_type = schema::SlotId)]
     pub slot_id: SlotId,
-    /// What it served.
+    /// The model of the slot.
     #[serde(default)]
     #[schema(value_type = Option<schema::ModelName>)]
     pub model: Option<ModelName>,
-    /// What it gives back, on all its devices.
+    /// The memory that the slot gives back, on all its devices.
     #[schema(value_type = schema::Bytes)]
     pub bytes: Bytes,
-    /// For how long nobody used it.
+    /// How long the slot was idle.
     #[serde(default)]
     pub idle_ms: u64,
 }
@@ -198,72 +199,72 @@ pub struct Eviction {
 /// A decision on record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Decision {
-    /// Which.
+    /// The number of the decision.
     #[schema(value_type = schema::DecisionId)]
     pub id: DecisionId,
-    /// When.
+    /// When the decision was made.
     pub time: Time,
-    /// The revision after it.
+    /// The revision after the decision.
     #[schema(value_type = schema::Revision)]
     pub revision: Revision,
-    /// For whom; nobody for slots that their model must have.
+    /// The workload that the decision is for; absent for slots that a model must have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::WorkloadId>)]
     pub workload_id: Option<WorkloadId>,
-    /// What was chosen and why.
+    /// The choice and its reasons.
     #[serde(flatten)]
     pub judgement: Judgement,
-    /// How long it took to decide.
+    /// How long the decision took.
     #[serde(default)]
     pub duration_us: u64,
 }
 
-/// Would it fit, where, and who would be evicted? Nothing was done.
+/// The result of a dry run: whether a slot would fit, where, and which slots would be evicted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Fit {
     /// The kind that was asked about.
     #[serde(default)]
     #[schema(value_type = schema::WorkloadKind)]
     pub kind: WorkloadKind,
-    /// What would be chosen and why.
+    /// The choice that would be made, and its reasons.
     #[serde(flatten)]
     pub judgement: Judgement,
 }
 
-/// What to try for.
+/// The parameters of a dry run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct FitQuery {
-    /// A `lease` unless said otherwise.
+    /// The kind of work. Default: `lease`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(value_type = Option<schema::WorkloadKind>, inline)]
     pub kind: Option<WorkloadKind>,
 }
 
-/// Why a workload is where it is: the present first (`now`), then what holds now, then the history.
+/// The explanation of a workload: its present situation (`now`), the present decision, then its history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Explanation {
-    /// Which workload.
+    /// The id of the workload.
     #[schema(value_type = schema::WorkloadId)]
     pub workload_id: WorkloadId,
-    /// Where it is in its life.
+    /// The state of the workload.
     pub state: WorkloadState,
-    /// Where it stands in the queue, from 1.
+    /// The position in the queue, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
-    /// When it was submitted.
+    /// When the workload was submitted.
     pub created: Time,
-    /// Where it is at this instant.
+    /// The situation at this instant.
     pub now: Now,
-    /// What holds now and why: for one that waits, judged on the state of this instant; for one that has a slot, how it
-    /// got that slot; for one that has ended, that it has.
+    /// The present decision and its reasons. For a workload that waits, it is made on the state of this instant; for
+    /// one that has a slot, it says how the workload got the slot; for one that has ended, that it has ended.
     #[serde(flatten)]
     pub judgement: Judgement,
     /// The last attempts that are over, oldest first.
     #[serde(default)]
     pub attempts: Vec<PastAttempt>,
-    /// The decisions about it that are still on record, oldest first.
+    /// The decisions about the workload that are still on record, oldest first.
     #[serde(default)]
     pub decisions: Vec<Decision>,
 }
@@ -285,11 +286,11 @@ pub struct DecisionQuery {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(value_type = Option<schema::RunnerId>, inline)]
     pub runner_id: Option<RunnerId>,
-    /// At most so many, the newest; all unless given.
+    /// The largest number of decisions; the newest are listed. Default: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(value_type = Option<u32>, minimum = 1, maximum = 4294967295_u32)]
     pub limit: Option<NonZeroU32>,
-    /// Only those after this one.
+    /// Only decisions after this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(value_type = Option<schema::DecisionId>, inline)]
     pub after: Option<DecisionId>,

@@ -1,4 +1,4 @@
-//! What agents are asked to make true.
+//! What the server asks agents to make true.
 
 use berth_domain::{
     Arg, Bytes, ClusterId, DeviceUuid, Epoch, Generation, Incarnation, Millicores, ModelName, Revision, RuntimeName,
@@ -9,16 +9,16 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::{AgentRequest, TimeSpan, schema};
 
-/// What one runner should make true. A slot that is not mentioned is kept.
+/// What one runner should make true. An agent keeps a slot that is not mentioned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Desired {
     /// The cluster. An agent that belongs to another one stops nothing.
     #[schema(value_type = schema::ClusterId)]
     pub cluster_id: ClusterId,
-    /// The server's start.
+    /// The start of the server.
     #[schema(value_type = schema::Epoch)]
     pub epoch: Epoch,
-    /// The revision that this is of: `after` for the next poll.
+    /// The revision of this answer. The next poll passes it as `after`.
     #[schema(value_type = schema::Revision)]
     pub revision: Revision,
     /// Proves that this cluster's server gave this answer. The agent keeps the code of the newest answer that it obeyed,
@@ -28,10 +28,10 @@ pub struct Desired {
     /// The protocol that the server speaks: see [`crate::PROTOCOL`].
     #[serde(default = "crate::oldest_protocol")]
     pub protocol: u32,
-    /// What to run, what to stop, and what to account for.
+    /// The slots to run, to stop and to account for.
     #[serde(default)]
     pub slots: Vec<DesiredSlot>,
-    /// What else the server would like; an agent leaves what it does not know.
+    /// Requests beside slots. An agent ignores requests of a kind that it does not know.
     #[serde(default)]
     pub requests: Vec<AgentRequest>,
 }
@@ -39,16 +39,16 @@ pub struct Desired {
 /// One slot that the server mentions to a runner: run it, stop it, or account for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DesiredSlot {
-    /// Which slot.
+    /// The id of the slot.
     #[schema(value_type = schema::SlotId)]
     pub id: SlotId,
-    /// Which start of it.
+    /// The start of the slot that is meant.
     #[schema(value_type = schema::Generation)]
     pub generation: Generation,
-    /// Its devices in rank order.
+    /// The slot's devices in rank order.
     #[serde(default)]
     pub gpus: Vec<DesiredGpu>,
-    /// What to do.
+    /// What the agent should do about the slot.
     #[serde(flatten)]
     pub action: DesiredAction,
 }
@@ -57,24 +57,25 @@ pub struct DesiredSlot {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub enum DesiredAction {
-    /// Run it like this.
+    /// The agent should run the slot in this way.
     Run(RunSpec),
-    /// End it, and prove that it is gone.
+    /// The agent should end the slot and prove that it is gone.
     Stop,
-    /// Say whether it exists: it lives, it is gone with evidence, or it cannot be told and why. Start and stop nothing.
+    /// The agent should say whether the slot exists, and start and stop nothing: the slot lives, it is gone with
+    /// evidence, or the agent cannot tell and says why.
     Account,
 }
 
-/// How a slot is run.
+/// Everything that an agent needs to run a slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunSpec {
-    /// The model that it serves.
+    /// The model that the slot serves.
     #[schema(value_type = schema::ModelName)]
     pub model: ModelName,
-    /// What starts it.
+    /// The runtime that starts the slot.
     #[schema(value_type = schema::RuntimeName)]
     pub runtime: RuntimeName,
-    /// Whether it serves leases or is one job.
+    /// Whether the slot serves leases or is one job.
     #[serde(default)]
     #[schema(value_type = schema::WorkloadKind)]
     pub kind: WorkloadKind,
@@ -85,15 +86,15 @@ pub struct RunSpec {
     /// How many of `args` are the model's. The rest are the job's, which the agent checks more strictly.
     #[serde(default)]
     pub model_args: usize,
-    /// Its CPU.
+    /// The CPU of the slot.
     #[serde(default)]
     #[schema(value_type = schema::Millicores)]
     pub cpu_millicores: Millicores,
-    /// Its RAM.
+    /// The RAM of the slot.
     #[serde(default)]
     #[schema(value_type = schema::Bytes)]
     pub ram_bytes: Bytes,
-    /// How many it serves at once.
+    /// How many leases the slot serves at once.
     #[serde(default)]
     pub concurrency: u32,
 }
@@ -101,10 +102,10 @@ pub struct RunSpec {
 /// One device of a desired slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DesiredGpu {
-    /// Which.
+    /// The UUID of the device.
     #[schema(value_type = schema::DeviceUuid)]
     pub uuid: DeviceUuid,
-    /// How much of it belongs to the slot.
+    /// How much of the device's memory belongs to the slot.
     #[schema(value_type = schema::Bytes)]
     pub memory_bytes: Bytes,
 }
@@ -151,23 +152,23 @@ impl From<DesiredSlot> for berth_domain::DesiredSlot {
     }
 }
 
-/// What an agent knows already, and how long it waits for more.
+/// The parameters of an agent's poll: the answer that it has, and how long it waits for a newer one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct DesiredQuery {
-    /// The server's start that `after` is of. Another one is answered at once.
+    /// The start of the server that `after` belongs to. If the server was started again since, it answers at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(value_type = Option<schema::Epoch>, inline)]
     pub epoch: Option<Epoch>,
-    /// Answer as soon as there is something newer for this runner.
+    /// The revision that the agent has. The server answers as soon as there is a newer one for this runner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(value_type = Option<schema::Revision>, inline)]
     pub after: Option<Revision>,
-    /// How long to wait at most.
+    /// The longest wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(inline, example = "30s")]
     pub wait: Option<TimeSpan>,
-    /// Which start of the agent asks.
+    /// The start of the agent that asks.
     #[param(value_type = schema::Incarnation, inline)]
     pub incarnation: Incarnation,
     /// The `code` of the newest answer that the agent obeyed.

@@ -1,4 +1,4 @@
-//! Estimates of a model's memory: what is asked, and what it comes to.
+//! Estimates of a model's memory: requests and results.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,9 +15,9 @@ use crate::{Reason, schema};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct KvType {
-    /// Keys.
+    /// The type of the keys.
     pub keys: CacheType,
-    /// Values.
+    /// The type of the values.
     pub values: CacheType,
 }
 
@@ -53,8 +53,8 @@ impl From<KvType> for String {
     }
 }
 
-/// What should be estimated: a file, and how the program will be started. What is left out is what the program does by
-/// itself.
+/// A request for an estimate: a file, and how the program will be started. For a field that is left out, the program's
+/// own default counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EstimateRequest {
@@ -62,52 +62,52 @@ pub struct EstimateRequest {
     /// reader may read: the server (`estimate.model_dirs`), or the agent of `runner` (`agent.model_dirs`).
     #[schema(value_type = schema::FilePath)]
     pub file: FilePath,
-    /// The runner on whose disk it is; the server's own unless said.
+    /// The runner on whose disk the file is. Default: the server's own disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::RunnerId>)]
     pub runner: Option<RunnerId>,
-    /// A GGUF file with what turns images or sound into tokens.
+    /// A GGUF file with the projector, which turns images or sound into tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::FilePath>)]
     pub projector: Option<FilePath>,
-    /// Whose memory: `llama.cpp` for GGUF files and `vllm` for folders, unless said.
+    /// The program whose memory is estimated. Default: `llama.cpp` for GGUF files and `vllm` for folders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Profile>)]
     pub profile: Option<Profile>,
-    /// Tokens of one sequence; what the model was trained for, unless said.
+    /// Tokens of one sequence. Default: the context that the model was trained for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub context: Option<u64>,
-    /// Sequences at once; 1 unless said (for a model of the catalogue: its concurrency).
+    /// Sequences at once. Default: 1 (for a model of the catalogue: its concurrency).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 65536)]
     pub parallel: Option<u64>,
-    /// How keys and values are stored; f16, or what the model computes in, unless said.
+    /// How keys and values are stored. Default: f16, or the type that the model computes in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::KvType>)]
     pub kv_type: Option<KvType>,
-    /// Attention that does not write all scores down; yes, unless said.
+    /// Whether flash attention is used, which does not write all scores to memory. Default: yes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flash_attention: Option<bool>,
-    /// Tokens computed at once; 512 for GGUF files, 2048 for vLLM, unless said.
+    /// Tokens computed at once. Default: 512 for GGUF files, 2048 for vLLM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 1048576)]
     pub batch: Option<u64>,
-    /// One cache for all sequences instead of one for each; no, unless said.
+    /// Whether all sequences share one cache. Default: no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unified_cache: Option<bool>,
-    /// What a process takes on each GPU before it does anything; the profile's number, unless said.
+    /// What a process takes on each GPU before it does anything. Default: the profile's number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Size>)]
     pub overhead: Option<Bytes>,
-    /// GPU counts; those that the model can be split over, unless said.
+    /// GPU counts. Default: those that the model can be split over.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<schema::GpuCount>, max_items = 64)]
     pub gpu_counts: BTreeSet<GpuCount>,
 }
 
 impl EstimateRequest {
-    /// An estimate of a file, with everything else as the program does it.
+    /// Makes a request for a file, with the program's own defaults.
     #[must_use]
     pub fn new(file: FilePath) -> Self {
         Self {
@@ -126,7 +126,7 @@ impl EstimateRequest {
         }
     }
 
-    /// What is asked, apart from the file.
+    /// Returns the options of the request, apart from the file.
     #[must_use]
     pub fn options(&self) -> Options {
         Options {
@@ -143,7 +143,7 @@ impl EstimateRequest {
         }
     }
 
-    /// What must have been asked for this estimate of the catalogue. The GPU counts are the model's own.
+    /// Returns the request that leads to this estimate of the catalogue. The GPU counts are the model's own.
     #[must_use]
     pub fn of(kept: &made::FileEstimate) -> Self {
         let options = &kept.options;
@@ -168,19 +168,19 @@ impl EstimateRequest {
 /// How much memory a model needs, for each GPU count, with what it is made of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Estimate {
-    /// What was read.
+    /// The file that was read.
     #[schema(value_type = schema::FilePath)]
     pub file: FilePath,
     /// What was read of the model.
     pub model: EstimatedModel,
-    /// What it was made for, with nothing left open.
+    /// The inputs that the estimate was made for, with every default filled in.
     pub inputs: EstimateInputs,
     /// What each GPU must give, for each GPU count.
     pub counts: Vec<EstimatedCount>,
-    /// What stays in the machine's memory by design.
+    /// The memory of the machine that the model needs.
     #[schema(value_type = schema::Bytes)]
     pub host_bytes: Bytes,
-    /// What whoever relies on the numbers should know.
+    /// Notes for readers who rely on the numbers.
     pub notes: Vec<Reason>,
     /// The arguments with which a program does what was estimated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -191,27 +191,27 @@ pub struct Estimate {
 /// What was read of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EstimatedModel {
-    /// What kind of model it is.
+    /// The architecture of the model.
     #[schema(example = "llama")]
     pub architecture: String,
-    /// What its files call it.
+    /// The name of the model in its files.
     #[serde(default)]
     pub name: Option<String>,
-    /// How many layers it has.
+    /// The number of layers.
     pub layers: usize,
-    /// The context it was trained for.
+    /// The context that the model was trained for.
     pub trained_context: u64,
     /// All its weights, each once.
     #[schema(value_type = schema::Bytes)]
     pub weights_bytes: Bytes,
-    /// How many files they are in.
+    /// The number of files of the weights.
     pub files: u64,
 }
 
-/// What an estimate was made for.
+/// The inputs that an estimate was made for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EstimateInputs {
-    /// Whose memory.
+    /// The program whose memory is estimated.
     #[schema(value_type = schema::Profile)]
     pub profile: Profile,
     /// Tokens of one sequence.
@@ -221,40 +221,40 @@ pub struct EstimateInputs {
     /// How keys and values are stored.
     #[schema(value_type = schema::KvType)]
     pub kv_type: KvType,
-    /// Attention that does not write all scores down.
+    /// Whether flash attention is used.
     pub flash_attention: bool,
     /// Tokens computed at once.
     pub batch: u64,
-    /// One cache for all sequences.
+    /// Whether all sequences share one cache.
     pub unified_cache: bool,
     /// What a process takes on each GPU before it does anything.
     #[schema(value_type = schema::Bytes)]
     pub overhead_bytes: Bytes,
-    /// Whether a projector is part of it.
+    /// Whether a projector is part of the estimate.
     pub projector: bool,
 }
 
-/// What a slot with so many GPUs needs.
+/// The memory of a slot with this number of GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EstimatedCount {
-    /// How many GPUs.
+    /// The number of GPUs.
     #[schema(value_type = schema::GpuCount)]
     pub gpu_count: GpuCount,
-    /// All of them together.
+    /// The memory of all GPUs together.
     #[schema(value_type = schema::Bytes)]
     pub total_bytes: Bytes,
-    /// Each of them, in rank order.
+    /// The memory of each GPU, in rank order.
     pub gpus: Vec<EstimatedGpu>,
 }
 
 /// What one GPU must give, by what it is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EstimatedGpu {
-    /// The first of its layers.
+    /// The first layer on this GPU.
     pub first_layer: usize,
-    /// How many layers it has.
+    /// The number of layers.
     pub layers: usize,
-    /// Whether what comes after the last layer is here too.
+    /// Whether the output after the last layer is on this GPU too.
     pub has_output: bool,
     /// Tensors of the model.
     #[schema(value_type = schema::Bytes)]
@@ -262,7 +262,7 @@ pub struct EstimatedGpu {
     /// Keys, values and states of sequences.
     #[schema(value_type = schema::Bytes)]
     pub kv_bytes: Bytes,
-    /// What computing one batch needs.
+    /// The buffers for computing one batch.
     #[schema(value_type = schema::Bytes)]
     pub compute_bytes: Bytes,
     /// Results that wait to be fetched.
@@ -274,13 +274,13 @@ pub struct EstimatedGpu {
     /// What a process takes before it does anything.
     #[schema(value_type = schema::Bytes)]
     pub overhead_bytes: Bytes,
-    /// All of it: the number that a ledger charges.
+    /// The sum, which a ledger charges.
     #[schema(value_type = schema::Bytes)]
     pub total_bytes: Bytes,
 }
 
 impl Estimate {
-    /// An estimate of a file as the API says it.
+    /// Makes the API's form of an estimate of a file.
     #[must_use]
     pub fn of(file: FilePath, estimate: &made::Estimate) -> Self {
         let count = |(count, devices): (&GpuCount, &Vec<made::DeviceEstimate>)| EstimatedCount {

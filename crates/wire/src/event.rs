@@ -1,4 +1,4 @@
-//! What happened, as a stream.
+//! Events of the server's stream.
 
 use berth_domain::{DeviceUuid, MachineId, ModelName, Revision, RunnerId, SlotId, WorkloadId};
 use serde::{Deserialize, Serialize};
@@ -6,15 +6,15 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::{Time, schema};
 
-/// One thing that happened. Its revision is its id in the stream.
+/// One event. Its revision is its id in the stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StreamEvent {
-    /// Its number in the journal.
+    /// The number of the event in the journal.
     #[schema(value_type = schema::Revision)]
     pub revision: Revision,
-    /// When.
+    /// When the event happened.
     pub time: Time,
-    /// What kind of thing.
+    /// The kind of event.
     #[serde(rename = "type")]
     #[schema(example = "slot_placed")]
     pub kind: String,
@@ -42,18 +42,18 @@ pub struct StreamEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::MachineId>)]
     pub machine_id: Option<MachineId>,
-    /// The same for people; it names whom it is about.
+    /// The text for people, with the names of everything that the event is about.
     #[serde(default)]
     #[schema(example = "slot 018f3b1c-7c2e-7d41-0000-000000000007 of qwen3:8b on runner gpu-box-1 was placed")]
     pub text: String,
 }
 
-/// From where to read the stream.
+/// The parameters of the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct EventQuery {
-    /// Only what happened after this revision. A `Last-Event-ID` header says the same.
+    /// Only events after this revision. A `Last-Event-ID` header means the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(value_type = Option<schema::Revision>, inline)]
     pub after: Option<Revision>,

@@ -1,4 +1,4 @@
-//! Whether the server lives, and whether it can work.
+//! The health and readiness of the server.
 
 use berth_domain::{ClusterId, Epoch};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::schema;
 
-/// The server lives.
+/// The answer of a server that is alive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
     /// Always `ok`.
@@ -17,14 +17,14 @@ pub struct Health {
 /// Whether the server can work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Ready {
-    /// It can.
+    /// Whether the server takes requests and writes.
     pub ready: bool,
-    /// Why it cannot.
+    /// Why the server is not ready.
     #[serde(default)]
     pub reasons: Vec<String>,
 }
 
-/// Which server this is.
+/// The identity and version of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Version {
     /// The program's version.
@@ -38,7 +38,7 @@ pub struct Version {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::ClusterId>)]
     pub cluster_id: Option<ClusterId>,
-    /// Which start of the server this is.
+    /// The present start of the server.
     #[serde(default)]
     #[schema(value_type = schema::Epoch)]
     pub epoch: Epoch,

@@ -26,7 +26,7 @@ impl From<berth_domain::HistoryPoint> for HistoryPoint {
     }
 }
 
-/// Which starts of the server its data knows of, and whether anything is missing.
+/// The starts of the server that its data knows of, and whether any is missing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct History {
     /// The point that the server has reached.
@@ -43,11 +43,11 @@ pub struct History {
     pub waits_for: Vec<RunnerId>,
 }
 
-/// An operator's word that the server goes on although its history went back.
+/// An operator's decision that the server goes on although its history went back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ContinueHistory {
-    /// Goes on record.
+    /// The reason, which goes on record.
     #[schema(value_type = schema::ReasonText)]
     pub reason: ReasonText,
 }

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::{Invalid, schema};
 
-/// What an agent says when it joins.
+/// The request of an agent that joins the fleet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JoinRequest {
@@ -27,7 +27,7 @@ pub struct JoinRequest {
 pub struct JoinKey(String);
 
 impl JoinKey {
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -49,7 +49,8 @@ impl From<JoinKey> for String {
     }
 }
 
-/// The key stays out of logs: with it and the join token anybody could join in the agent's place.
+/// Hides the key, so that it stays out of logs: with the key and the join token another program could join in the
+/// agent's place.
 impl fmt::Debug for JoinKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JoinKey(secret)")

@@ -8,31 +8,31 @@ use utoipa::ToSchema;
 
 use crate::schema;
 
-/// One thing that work asks for and no runner has.
+/// One requirement of a model that no runner meets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Lack {
-    /// What is lacking: `pool`, `label`, `runtime`, `runtime_kind`, `gpu_name`, `gpu_uuid`, `known_memory`, `gpu_count`,
-    /// `gpu_memory`, `cpu`, `ram`, or `one_runner` where no runner has all of it.
+    /// The requirement: `pool`, `label`, `runtime`, `runtime_kind`, `gpu_name`, `gpu_uuid`, `known_memory`,
+    /// `gpu_count`, `gpu_memory`, `cpu`, `ram`, or `one_runner` where no runner meets all of them together.
     #[schema(example = "runtime")]
     pub what: String,
-    /// The same for a person, with what there is instead.
+    /// The text for people, with what the fleet has instead.
     #[schema(example = "no runner has runtime vllm; runners have: llama-server (2)")]
     pub text: String,
     /// The names that were asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wanted: Vec<String>,
-    /// The names that there are instead, with the number of runners that have each.
+    /// The names that the fleet has instead, with the number of runners for each.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub there: BTreeMap<String, u32>,
     /// The GPU count that comes nearest to fitting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::GpuCount>)]
     pub gpu_count: Option<GpuCount>,
-    /// What one GPU, or one machine, would have to give.
+    /// The amount that one GPU, or one machine, would have to give.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Bytes>)]
     pub needed_bytes: Option<Bytes>,
-    /// The most that one has.
+    /// The largest amount that one GPU or machine has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Bytes>)]
     pub largest_bytes: Option<Bytes>,

@@ -1,4 +1,4 @@
-//! Every account there is.
+//! The ledgers of all devices and machines.
 
 use berth_domain::{Bytes, DeviceUuid, GpuName, MachineId, Revision, RunnerId, SlotId};
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use crate::{CpuBalance, MemoryBalance, schema};
 /// The ledgers of all devices and machines at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Ledger {
-    /// When, as a revision.
+    /// The revision that the numbers belong to.
     #[schema(value_type = schema::Revision)]
     pub revision: Revision,
     /// Every physical device.
@@ -21,69 +21,69 @@ pub struct Ledger {
 /// The account of one physical device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeviceLedger {
-    /// Runners that have it.
+    /// The runners that have the device.
     #[schema(value_type = Vec<schema::RunnerId>)]
     pub runner_ids: Vec<RunnerId>,
-    /// Which.
+    /// The UUID of the device.
     #[schema(value_type = schema::DeviceUuid)]
     pub uuid: DeviceUuid,
-    /// Its index on the first of these runners.
+    /// The index of the device on the first of these runners.
     #[serde(default)]
     pub index: Option<u16>,
-    /// What the driver calls it.
+    /// The driver's name for the device.
     #[schema(value_type = schema::GpuName)]
     pub name: GpuName,
     /// The GPU that it is a MIG instance of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::DeviceUuid>)]
     pub parent_uuid: Option<DeviceUuid>,
-    /// How often it is advertised. A replica is a name, not memory.
+    /// How often the device is advertised. A replica is a name, not memory.
     pub replicas: u16,
-    /// Its numbers.
+    /// The numbers of the ledger.
     #[serde(flatten)]
     pub balance: MemoryBalance,
     /// Whether it takes anything new, and if not, why.
     pub state: DeviceState,
-    /// Whether a line of its ledger is false: its capacity shrank, or foreign use grew.
+    /// Whether the sums of the ledger exceed the capacity, because the capacity shrank or foreign use grew.
     #[serde(default)]
     pub overcommitted: bool,
-    /// Whether those who report it disagree about its size; the smallest counts.
+    /// Whether reports disagree about the size of the device. The smallest size counts.
     #[serde(default)]
     pub sizes_differ: bool,
-    /// Whether the driver tells foreign use from our own.
+    /// Whether the driver tells foreign use from the use of the server's slots.
     #[serde(default)]
     pub attributed: bool,
-    /// Its claims.
+    /// The claims on the device.
     pub claims: Vec<DeviceClaim>,
 }
 
 /// One claim on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeviceClaim {
-    /// Whose.
+    /// The slot that has the claim.
     #[schema(value_type = schema::SlotId)]
     pub slot_id: SlotId,
-    /// What it is.
+    /// The phase of the claim.
     pub phase: ClaimPhase,
-    /// How much.
+    /// The amount of the claim.
     #[schema(value_type = schema::Bytes)]
     pub bytes: Bytes,
 }
 
-/// What a claim is at the moment.
+/// The phase of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ClaimPhase {
-    /// Belongs to a slot that runs or may run.
+    /// The claim of a slot that runs or may run.
     Held,
-    /// Belongs to a slot that is being stopped: not free until proof.
+    /// The claim of a slot that is being stopped. It is not free until proof.
     Releasing,
-    /// Will belong to a slot once what is releasing is proven free.
+    /// The claim of a slot that waits until releasing memory is proven free.
     Promised,
 }
 
 impl ClaimPhase {
-    /// The word used everywhere.
+    /// Returns the name that the API, the logs and the command line use.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -98,27 +98,27 @@ impl ClaimPhase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceState {
-    /// It does.
+    /// The device takes new slots.
     Open,
-    /// Its machine no longer lists it, yet it has claims.
+    /// The machine no longer lists the device, which still has claims.
     Missing,
-    /// It fell off the bus.
+    /// The device fell off the bus.
     Lost,
-    /// Its memory could not be won back.
+    /// The memory of the device could not be won back.
     Quarantined,
     /// The driver did not answer in time.
     Stale,
-    /// Its MIG instances are devices of their own.
+    /// The MIG instances of the device are devices of their own.
     MigParent,
-    /// An operator said so.
+    /// An operator cordoned the device.
     Cordoned,
-    /// A start on it was refused a moment ago.
+    /// An agent refused a start on the device a moment ago.
     BackingOff,
-    /// A line is false.
+    /// The sums of the ledger exceed the capacity.
     Overcommitted,
-    /// Kept for the oldest waiting work.
+    /// The device is reserved for work that has waited too long.
     Reserved,
-    /// It belongs to another machine.
+    /// The device belongs to another machine.
     Disputed,
     /// Every runner that has it is cordoned, draining, silent or lost.
     RunnerClosed,
@@ -140,7 +140,7 @@ impl DeviceState {
         Self::RunnerClosed,
     ];
 
-    /// The word used everywhere.
+    /// Returns the name that the API, the logs and the command line use.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -159,7 +159,7 @@ impl DeviceState {
         }
     }
 
-    /// The state that this word names.
+    /// Finds the state that a word names.
     #[must_use]
     pub fn of_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == word)
@@ -169,14 +169,14 @@ impl DeviceState {
 /// The accounts of one machine's CPU and RAM.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HostLedger {
-    /// Which machine.
+    /// The id of the machine.
     #[schema(value_type = schema::MachineId)]
     pub machine_id: MachineId,
-    /// Its runners.
+    /// The runners on the machine.
     #[schema(value_type = Vec<schema::RunnerId>)]
     pub runner_ids: Vec<RunnerId>,
-    /// Its CPU.
+    /// The CPU of the machine.
     pub cpu: CpuBalance,
-    /// Its RAM.
+    /// The RAM of the machine.
     pub ram: MemoryBalance,
 }

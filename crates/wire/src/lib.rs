@@ -22,12 +22,12 @@ pub mod body;
 /// do nothing to each other; nothing that runs is stopped for it. 1 had no number; 2 asks agents to account for slots.
 pub const PROTOCOL: u32 = 2;
 
-/// What somebody speaks who does not say it.
+/// Returns the protocol of an agent or server that names none.
 pub(crate) const fn oldest_protocol() -> u32 {
     1
 }
 
-/// Whether a field is left out of what is written: it says no more than its absence.
+/// Returns whether a field can be left out of the JSON, because its absence means the same.
 const fn is_false(value: &bool) -> bool {
     !*value
 }

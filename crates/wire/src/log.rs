@@ -7,7 +7,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::schema;
 
-/// Which lines the server logs.
+/// The log filter of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LogLevel {
@@ -16,41 +16,41 @@ pub struct LogLevel {
     pub filter: String,
 }
 
-/// Which part of a slot's log.
+/// The part of a slot's log that is asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct LogQuery {
-    /// Go on as it is written, until the slot is gone.
+    /// Whether the answer goes on with what the slot writes, until it is gone.
     #[serde(deserialize_with = "flag")]
     pub follow: bool,
-    /// Begin so many bytes before the end; 1 MiB unless given, and no more than `limits.log`.
+    /// How many bytes before the end the answer begins. Default: 1 MiB; at most `limits.log`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tail_bytes: Option<u64>,
-    /// The runner that has it, for a slot that ended before the server was started.
+    /// The runner that has the log, for a slot that ended before the server was started.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(value_type = Option<schema::RunnerId>, inline)]
     pub runner_id: Option<RunnerId>,
 }
 
-/// Which part of what a workload's slot wrote.
+/// The part of the log of a workload's slot that is asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct WorkloadLogQuery {
-    /// Go on as it is written, until the slot is gone.
+    /// Whether the answer goes on with what the slot writes, until it is gone.
     #[serde(deserialize_with = "flag")]
     pub follow: bool,
-    /// Begin so many bytes before the end; 1 MiB unless given, and no more than `limits.log`.
+    /// How many bytes before the end the answer begins. Default: 1 MiB; at most `limits.log`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tail_bytes: Option<u64>,
-    /// Of this attempt; of the present or the last one unless given.
+    /// The attempt. Default: the present or the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(value_type = Option<schema::Attempt>, inline)]
     pub attempt: Option<Attempt>,
 }
 
-/// A parameter that is there says yes, unless it says no.
+/// Parses a flag: a parameter that is present means yes, unless its value means no.
 fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     match String::deserialize(deserializer)?.as_str() {
         "" | "true" => Ok(true),

@@ -1,4 +1,4 @@
-//! A model's memory in all the forms that people write.
+//! A model's memory, in all the forms that requests may use.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,11 +26,11 @@ use crate::{EstimateRequest, KvType};
 pub struct ModelMemory {
     /// The operator's number.
     pub stated: Option<Memory>,
-    /// What to estimate.
+    /// The file to estimate from.
     pub file: Option<EstimateRequest>,
-    /// Charge the estimate even where a number was stated.
+    /// Whether the estimate is charged even where a number was stated.
     pub prefer_estimate: bool,
-    /// Charge what was seen to be used, once that is known.
+    /// Whether the observed use is charged, once it is known.
     pub learn: bool,
 }
 
@@ -41,7 +41,7 @@ impl From<Memory> for ModelMemory {
 }
 
 impl ModelMemory {
-    /// What an operator must have said for this; nothing where nobody knows anything.
+    /// Returns the form in which an operator would state this source, or `None` where nothing is known.
     #[must_use]
     pub fn of(source: &MemorySource) -> Option<Self> {
         let file = source.estimate.as_deref().map(EstimateRequest::of);
@@ -54,7 +54,7 @@ impl ModelMemory {
     }
 }
 
-/// An object as it comes in.
+/// The memory of a request that is a JSON object.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Object {
@@ -79,7 +79,7 @@ struct Object {
 }
 
 impl Object {
-    /// Whether anything is said of how to estimate.
+    /// Returns whether the object has options of an estimate.
     fn has_wishes(&self) -> bool {
         self.runner.is_some()
             || self.projector.is_some()
@@ -125,7 +125,7 @@ impl Object {
     }
 }
 
-/// A size that is more than nothing. Unknown memory is left out, never zero.
+/// A size above zero. Unknown memory is left out of a request; it is not zero.
 struct Needed(Bytes);
 
 impl<'de> Deserialize<'de> for Needed {
@@ -285,7 +285,7 @@ impl Serialize for ModelMemory {
     }
 }
 
-/// An object as it goes out.
+/// The memory of an answer, as a JSON object.
 #[derive(Serialize)]
 struct Said<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -19,46 +19,46 @@ pub struct ModelRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::ModelName>)]
     pub name: Option<ModelName>,
-    /// What starts it. Agents know runtimes by name and start only those that they were given.
+    /// The runtime that starts the model. Agents know runtimes by name and start only those of their own configuration.
     #[schema(value_type = schema::RuntimeName)]
     pub runtime: RuntimeName,
     /// How much GPU memory it needs. Without it the model is known, but refused when it is scheduled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<ModelMemory>,
-    /// GPU counts that it can run on; `[0]` for a model without GPUs. Unless said: those with a number, else powers of
-    /// two.
+    /// GPU counts that the model can run on; `[0]` for a model without GPUs. Default: those with a memory number, else
+    /// powers of two.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<schema::GpuCount>)]
     pub gpu_counts: BTreeSet<GpuCount>,
     /// Whole GPUs, whatever its memory.
     #[serde(default)]
     pub exclusive: bool,
-    /// How many leases one slot serves at once; 1 unless said otherwise.
+    /// How many leases one slot serves at once. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 65536)]
     pub concurrency: Option<u32>,
-    /// How long an idle slot stays; the server's default unless said otherwise.
+    /// How long an idle slot stays. Default: the server's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_alive: Option<TimeSpan>,
     /// How long a slot is safe from eviction after it became ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_run: Option<TimeSpan>,
-    /// Slots that are kept though nobody asks.
+    /// The number of slots that are kept running without demand.
     #[serde(default)]
     #[schema(maximum = 65536)]
     pub min_replicas: u32,
-    /// Never more slots than these.
+    /// The largest number of slots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub max_replicas: Option<u32>,
-    /// Never evicted and never stopped for being idle.
+    /// Whether slots are neither evicted nor stopped for being idle.
     #[serde(default)]
     pub pinned: bool,
-    /// How candidates are ranked; `spread` unless said otherwise.
+    /// How candidates are ranked. Default: `spread`.
     #[serde(default)]
     #[schema(value_type = schema::Placement)]
     pub placement: Placement,
-    /// The one pool it runs in; `default` unless said otherwise, never "all".
+    /// The one pool that the model runs in. Default: the pool `default`, not all pools.
     #[serde(default = "PoolName::default_pool")]
     #[schema(value_type = schema::PoolName)]
     pub pool: PoolName,
@@ -97,7 +97,7 @@ pub struct ModelRequest {
 }
 
 impl ModelRequest {
-    /// A model on `runtime`, with the defaults of everything else.
+    /// Makes a model on `runtime`, with the defaults of everything else.
     #[must_use]
     pub fn new(runtime: RuntimeName) -> Self {
         Self {
@@ -125,13 +125,13 @@ impl ModelRequest {
         }
     }
 
-    /// What should be estimated for it, if anything.
+    /// Returns the file to estimate from, if the request names one.
     #[must_use]
     pub fn file(&self) -> Option<&EstimateRequest> {
         self.memory.as_ref()?.file.as_ref()
     }
 
-    /// The catalogue entry that is asked for, before anything is estimated.
+    /// Returns the catalogue entry of the request, before anything is estimated.
     pub fn into_spec(self, name: ModelName) -> Result<ModelSpec, Invalid> {
         if let Some(other) = self.name.filter(|other| *other != name) {
             return Err(Invalid::new("name", format!("the path names {name}, the body {other}")));
@@ -188,13 +188,13 @@ pub struct Model {
     /// Its name.
     #[schema(value_type = schema::ModelName)]
     pub name: ModelName,
-    /// What starts it.
+    /// The runtime that starts the model.
     #[schema(value_type = schema::RuntimeName)]
     pub runtime: RuntimeName,
-    /// How much GPU memory it needs, as its operator said it; nothing where nobody knows.
+    /// The GPU memory that the model needs, as its operator stated it; absent where that is not known.
     #[serde(default)]
     pub memory: Option<ModelMemory>,
-    /// The estimate that was made of its file, with what it is made of.
+    /// The estimate that was made from the model's file, with its parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate: Option<Estimate>,
     /// GPU counts that were stated; empty where none was.
@@ -210,12 +210,12 @@ pub struct Model {
     /// How long a slot is safe from eviction, where the model says so.
     #[serde(default)]
     pub min_run: Option<TimeSpan>,
-    /// Slots that are kept though nobody asks.
+    /// The number of slots that are kept running without demand.
     pub min_replicas: u32,
-    /// Never more slots than these.
+    /// The largest number of slots.
     #[serde(default)]
     pub max_replicas: Option<u32>,
-    /// Never evicted and never stopped for being idle.
+    /// Whether slots are neither evicted nor stopped for being idle.
     pub pinned: bool,
     /// How candidates are ranked.
     #[schema(value_type = schema::Placement)]
@@ -249,10 +249,10 @@ pub struct Model {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<schema::EngineRoute>)]
     pub routes: BTreeSet<EngineRoute>,
-    /// Which version this is.
+    /// The revision of the entry.
     #[schema(value_type = schema::ModelRevision)]
     pub revision: ModelRevision,
-    /// It was removed, and its last slots finish.
+    /// Whether the model was removed and its last slots finish.
     #[serde(default)]
     pub deleted: bool,
     /// Slots that serve or will serve.
@@ -274,7 +274,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// The catalogue entry, before anything is known of its slots and its queue.
+    /// Makes the API's form of a catalogue entry, before its slots and its queue are known.
     #[must_use]
     pub fn of(spec: &ModelSpec, revision: ModelRevision) -> Self {
         Self {
@@ -311,7 +311,7 @@ impl Model {
         }
     }
 
-    /// What would have to be put to get this model.
+    /// Returns the request that would put this model.
     #[must_use]
     pub fn request(&self) -> ModelRequest {
         ModelRequest {

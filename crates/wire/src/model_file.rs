@@ -1,4 +1,4 @@
-//! Files with models.
+//! Files with model entries.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -54,7 +54,7 @@ impl<'de> de::Visitor<'de> for FileVisitor {
     }
 }
 
-/// A model that says its name.
+/// A model entry that states its name.
 struct Named(ModelRequest);
 
 impl<'de> Deserialize<'de> for Named {
@@ -64,7 +64,7 @@ impl<'de> Deserialize<'de> for Named {
     }
 }
 
-/// A map whose first key was looked at already.
+/// A map whose first key was already read.
 struct Again<'de, A> {
     first: Option<String>,
     rest: A,

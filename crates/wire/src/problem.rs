@@ -1,4 +1,4 @@
-//! What went wrong, as RFC 9457 has it.
+//! Problems in the form of RFC 9457.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use utoipa::ToSchema;
 /// The media type of a [`Problem`].
 pub const PROBLEM_MEDIA_TYPE: &str = "application/problem+json";
 
-/// What went wrong with a request.
+/// A problem with a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// What kind of problem: `about:blank` unless there is a page for it.
+    /// The type of the problem: `about:blank` unless there is a page for it.
     #[serde(rename = "type", default = "no_page")]
     #[schema(example = "about:blank")]
     pub kind: String,
-    /// The kind in few words.
+    /// The HTTP status in words.
     #[serde(default)]
     #[schema(example = "Unprocessable Content")]
     pub title: String,
@@ -33,7 +33,7 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "memory")]
     pub field: Option<String>,
-    /// When to try again.
+    /// How long to wait before the next try.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
 }
@@ -43,7 +43,7 @@ fn no_page() -> String {
 }
 
 impl Problem {
-    /// A problem with its status, its words and its code.
+    /// Makes a problem of a status, a code and its texts.
     #[must_use]
     pub fn new(status: u16, code: impl Into<String>, title: impl Into<String>, detail: impl Into<String>) -> Self {
         Self {
@@ -57,13 +57,13 @@ impl Problem {
         }
     }
 
-    /// With the field that is wrong.
+    /// Adds the field that is wrong.
     #[must_use]
     pub fn with_field(self, field: impl Into<String>) -> Self {
         Self { field: Some(field.into()), ..self }
     }
 
-    /// With a time to try again.
+    /// Adds how long to wait before the next try.
     #[must_use]
     pub fn with_retry_after_ms(self, millis: u64) -> Self {
         Self { retry_after_ms: Some(millis), ..self }

@@ -1,4 +1,4 @@
-//! What waits, and what the fleet lacks.
+//! Waiting workloads, and unmet demand.
 
 use berth_domain::{Attempt, Bytes, GpuCount, ModelName, Priority, TenantName, WorkloadId, WorkloadKind};
 use serde::{Deserialize, Serialize};
@@ -9,10 +9,10 @@ use crate::{Reason, Time, is_false, schema};
 /// One workload that waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct QueueEntry {
-    /// Where it stands, from 1.
+    /// The position in the queue, from 1.
     #[schema(minimum = 1)]
     pub position: u64,
-    /// Which.
+    /// The id of the workload.
     #[schema(value_type = schema::WorkloadId)]
     pub workload_id: WorkloadId,
     /// Its model.
@@ -21,22 +21,22 @@ pub struct QueueEntry {
     /// Its kind.
     #[schema(value_type = schema::WorkloadKind)]
     pub kind: WorkloadKind,
-    /// Higher goes first.
+    /// The priority. Work of a higher priority goes first.
     #[schema(value_type = schema::Priority)]
     pub priority: Priority,
-    /// Who it belongs to.
+    /// The tenant that the workload belongs to.
     #[serde(default)]
     #[schema(value_type = Option<schema::TenantName>)]
     pub tenant: Option<TenantName>,
-    /// Which try this will be.
+    /// The number of the next attempt.
     #[serde(default)]
     #[schema(value_type = schema::Attempt)]
     pub attempt: Attempt,
-    /// Why it waits.
+    /// Why the workload waits.
     pub reason: Reason,
     /// When it was submitted.
     pub created: Time,
-    /// How long ago that is.
+    /// How long ago that was.
     pub age_ms: u64,
 }
 
@@ -49,30 +49,30 @@ pub struct Demand {
     /// The kind.
     #[schema(value_type = schema::WorkloadKind)]
     pub kind: WorkloadKind,
-    /// Why it waits.
+    /// Why the workload waits.
     pub reason: Reason,
-    /// How many wait.
+    /// The number of workloads that wait.
     pub waiting: u64,
     /// When the oldest was submitted.
     pub oldest: Time,
-    /// How long ago that is.
+    /// How long ago that was.
     pub oldest_age_ms: u64,
-    /// Any of these would do for one slot.
+    /// Alternatives, each of which would be enough for one slot.
     pub needs: Vec<DemandNeed>,
 }
 
 /// What one slot needs of one runner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DemandNeed {
-    /// How many GPUs.
+    /// The number of GPUs.
     #[schema(value_type = schema::GpuCount)]
     pub gpu_count: GpuCount,
-    /// Bytes on each in rank order; empty where it is a share of the device, or unknown. Of whole GPUs it is the least
-    /// that each must have; empty if any will do.
+    /// Bytes on each GPU in rank order; empty for a share of the device, or if unknown. For whole GPUs, the least
+    /// memory that each must have; empty if any GPU will do.
     #[serde(default)]
     #[schema(value_type = Vec<schema::Bytes>)]
     pub gpu_bytes: Vec<Bytes>,
-    /// Whether whole GPUs are needed, with nobody else on them.
+    /// Whether whole GPUs are needed, without other slots on them.
     #[serde(default, skip_serializing_if = "is_false")]
     pub whole: bool,
 }

@@ -1,4 +1,4 @@
-//! What the server asks of an agent beside its slots.
+//! Requests of the server to an agent, beside its slots.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::schema;
 
-/// Names a request in its answer.
+/// The id of a request. The answer names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 #[schema(value_type = String, format = "uuid", example = "01932c07-3a5b-7cc2-b7d1-58a1f7f4a921")]
@@ -31,43 +31,43 @@ impl FromStr for RequestId {
     }
 }
 
-/// Something that the server would like of an agent. It is answered with `POST /runners/{id}/requests/{request_id}`:
-/// bytes (`application/octet-stream`), JSON, or a problem that says why not.
+/// A request to an agent. The agent answers with `POST /runners/{id}/requests/{request_id}`: bytes
+/// (`application/octet-stream`), JSON, or a problem that says why not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentRequest {
-    /// To be named in the answer.
+    /// The id that the answer names.
     pub id: RequestId,
-    /// What is asked for.
+    /// The kind of request.
     #[serde(flatten)]
     pub kind: RequestKind,
 }
 
-/// What an agent is asked for. Agents leave what they do not know to the server's patience.
+/// The kind of request. An agent ignores a kind that it does not know, and the request times out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum RequestKind {
-    /// What a slot wrote; answered with bytes.
+    /// The log of a slot. The answer is bytes.
     Logs {
-        /// Which slot.
+        /// The id of the slot.
         #[schema(value_type = schema::SlotId)]
         slot_id: SlotId,
-        /// Which start of it; the last one that there is unless given.
+        /// The start of the slot. Default: the last one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<schema::Generation>)]
         generation: Option<Generation>,
-        /// Begin so many bytes before the end.
+        /// How many bytes before the end the answer begins.
         tail_bytes: u64,
-        /// Go on as it is written, until the slot is gone.
+        /// Whether the answer goes on with what the slot writes, until it is gone.
         #[serde(default)]
         follow: bool,
     },
-    /// How much memory a model needs, from files on the runner's disk; answered with JSON.
+    /// An estimate of a model's memory, from files on the runner's disk. The answer is JSON.
     Estimate {
-        /// What is asked.
+        /// The question.
         #[schema(value_type = Object)]
         question: Box<Question>,
     },
-    /// Something that this version does not know.
+    /// A kind that this version does not know.
     #[serde(other)]
     Unknown,
 }

@@ -15,18 +15,18 @@ use crate::{Reason, Time, TimeSpan, schema};
 /// A runner, as the server holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Runner {
-    /// Which.
+    /// The id of the runner.
     #[schema(value_type = schema::RunnerId)]
     pub id: RunnerId,
     /// Its machine.
     #[schema(value_type = schema::MachineId)]
     pub machine_id: MachineId,
-    /// Which start of its agent.
+    /// The present start of its agent.
     #[schema(value_type = schema::Incarnation)]
     pub incarnation: Incarnation,
-    /// Whether it is heard of.
+    /// Whether the runner reports.
     pub state: RunnerState,
-    /// What operators want of it.
+    /// What operators decided about the runner.
     pub admission: RunnerAdmission,
     /// Its pool.
     #[serde(default = "PoolName::default_pool")]
@@ -36,14 +36,14 @@ pub struct Runner {
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, schema::LabelValue>)]
     pub labels: BTreeMap<LabelKey, LabelValue>,
-    /// What it can start.
+    /// The runtimes that the runner can start.
     #[serde(default)]
     #[schema(value_type = Vec<schema::RuntimeName>)]
     pub runtimes: BTreeSet<RuntimeName>,
     /// The agent's version.
     #[serde(default)]
     pub version: String,
-    /// Where its slots answer.
+    /// The address at which its slots answer.
     #[serde(default)]
     pub address: String,
     /// What each runtime is for.
@@ -54,20 +54,20 @@ pub struct Runner {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, Vec<schema::Arg>>)]
     pub allowed_args: BTreeMap<RuntimeName, BTreeSet<Arg>>,
-    /// What its agent found out about the engines behind its runtimes, also of those that it does not offer.
+    /// What its agent learned about the engines behind its runtimes, also about those that it does not offer.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, EngineReport>)]
     pub engines: BTreeMap<RuntimeName, EngineReport>,
     /// CPU and RAM that it may use.
     #[serde(default)]
     pub host: Host,
-    /// Whether it reported since the server started. Before that it takes nothing new.
+    /// Whether the runner has reported since the server started. Before that it takes nothing new.
     #[serde(default)]
     pub reported: bool,
-    /// Why it takes nothing new, whatever operators want of it.
+    /// Why the runner takes nothing new, whatever operators decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub barred: Option<Reason>,
-    /// When it was last heard of.
+    /// When the runner last reported or polled.
     #[serde(default)]
     pub last_seen: Option<Time>,
     /// Its devices, by index.
@@ -82,7 +82,7 @@ pub struct Runner {
     #[serde(default)]
     #[schema(value_type = Vec<schema::SlotId>)]
     pub slots: Vec<SlotId>,
-    /// When the patience of a drain ends.
+    /// The deadline of a drain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Time>,
     /// The last revision at which what it should run changed.
@@ -91,20 +91,20 @@ pub struct Runner {
     pub desired_revision: Revision,
 }
 
-/// Whether a runner is heard of.
+/// Whether a runner reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunnerState {
-    /// Heard of lately.
+    /// The runner has reported or polled lately.
     Ready,
-    /// Silent for a while: nothing new.
+    /// The runner has been silent for a while and takes nothing new.
     Suspect,
-    /// Silent for long: its leases moved on, its memory stays charged.
+    /// The runner has been silent for long: its leases moved on, its memory stays charged.
     Lost,
 }
 
 impl RunnerState {
-    /// The word used everywhere.
+    /// Returns the name that the API, the logs and the command line use.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -115,24 +115,24 @@ impl RunnerState {
     }
 }
 
-/// What operators want of a runner.
+/// What operators decided about a runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunnerAdmission {
-    /// Takes work.
+    /// The runner takes work.
     Open,
-    /// Takes nothing new.
+    /// The runner takes nothing new.
     Cordoned,
-    /// Finishes what it has.
+    /// The runner finishes the work that it has.
     Draining,
-    /// Nothing is left.
+    /// The runner was drained: no slot is left.
     Drained,
-    /// It is no more; only its unproven slots are remembered.
+    /// The runner was forgotten; the server remembers its unproven slots.
     Forgotten,
 }
 
 impl RunnerAdmission {
-    /// The word used everywhere.
+    /// Returns the name that the API, the logs and the command line use.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -145,40 +145,40 @@ impl RunnerAdmission {
     }
 }
 
-/// How long a drain is patient.
+/// The parameters of a drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct DrainQuery {
-    /// After this long, pins and leases protect nothing any more. For ever unless given.
+    /// How long pins and leases still protect slots. Default: without end.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(inline, example = "10m")]
     pub deadline: Option<TimeSpan>,
 }
 
-/// An operator's word on which machine runners are.
+/// An operator's decision on which machine runners are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MachineJudgement {
-    /// The runners that it is about.
+    /// The runners that the decision is about.
     #[serde(default)]
     #[schema(value_type = Vec<schema::RunnerId>)]
     pub runners: Vec<RunnerId>,
-    /// It is about every runner whose machine is in dispute, instead.
+    /// Whether the decision is about every runner whose machine is in dispute, instead of `runners`.
     #[serde(default)]
     pub all_disputed: bool,
-    /// They are on the machine that they name; else on others that have the same id.
+    /// Whether the runners are on the machine that they name, or on others that have the same id.
     pub same: bool,
-    /// Goes on record.
+    /// The reason, which goes on record.
     #[schema(value_type = schema::ReasonText)]
     pub reason: ReasonText,
 }
 
-/// Why a runner is no more.
+/// The request to forget a runner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ForgetRequest {
-    /// Goes on record.
+    /// The reason, which goes on record.
     #[schema(value_type = schema::ReasonText)]
     pub reason: ReasonText,
 }

@@ -178,7 +178,7 @@ described!(
     ])
 );
 
-/// Whole bytes from `least` on, or a number with a unit.
+/// Describes whole bytes of at least `least`, or a number with a unit.
 fn size(least: u64, doc: &str) -> RefOr<Schema> {
     let number = object(Type::Integer)
         .format(Some(SchemaFormat::KnownFormat(KnownFormat::UInt64)))
@@ -192,7 +192,7 @@ fn size(least: u64, doc: &str) -> RefOr<Schema> {
     OneOfBuilder::new().item(number).item(text).description(Some(doc)).into()
 }
 
-/// A size as it comes in.
+/// A size in a request.
 #[derive(Debug)]
 pub enum Size {}
 
@@ -204,7 +204,7 @@ impl PartialSchema for Size {
 
 impl ToSchema for Size {}
 
-/// A size as it comes in, where nothing is not enough.
+/// A size above zero in a request.
 #[derive(Debug)]
 pub enum NeededSize {}
 

@@ -11,47 +11,47 @@ use crate::{ClaimPhase, Reason, Time, schema};
 /// One instance of a model, or of a job, on one runner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Slot {
-    /// Which.
+    /// The id of the slot.
     #[schema(value_type = schema::SlotId)]
     pub id: SlotId,
-    /// Which start of it.
+    /// The present start of the slot.
     #[schema(value_type = schema::Generation)]
     pub generation: Generation,
-    /// What it serves; nothing for a slot that the server did not make.
+    /// The model that the slot serves; absent for a slot that the server did not make.
     #[serde(default)]
     #[schema(value_type = Option<schema::ModelName>)]
     pub model: Option<ModelName>,
-    /// Which version of the model.
+    /// The revision of the model.
     #[serde(default)]
     #[schema(value_type = schema::ModelRevision)]
     pub model_revision: ModelRevision,
-    /// Where it runs.
+    /// The runner that has the slot.
     #[schema(value_type = schema::RunnerId)]
     pub runner_id: RunnerId,
-    /// Where it is in its life.
+    /// The state of the slot.
     #[schema(value_type = schema::SlotState)]
     pub state: SlotState,
-    /// Since when.
+    /// When the slot entered that state.
     pub since: Time,
-    /// Its memory.
+    /// The memory of the slot.
     pub gpu_allocation: GpuAllocation,
-    /// Where it answers.
+    /// The address at which the slot answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Endpoint>)]
     pub endpoint: Option<Endpoint>,
-    /// How many use it.
+    /// The number of leases that use the slot.
     pub active: u32,
-    /// How many may.
+    /// The number of leases that may use the slot at once.
     pub concurrency: u32,
-    /// When it was placed.
+    /// When the slot was placed.
     pub created: Time,
-    /// Since when nobody uses it.
+    /// When the slot became idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_since: Option<Time>,
-    /// Why it is being stopped, or failed.
+    /// Why the slot is being stopped, or failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// Its stop takes too long: its memory stays charged, and nobody new counts on it.
+    /// Whether the stop takes too long: the memory stays charged, and no new promise counts on it.
     #[serde(default)]
     pub stalled: bool,
 }
@@ -61,17 +61,17 @@ pub struct Slot {
 pub struct GpuAllocation {
     /// Its claims in rank order.
     pub gpus: Vec<SlotGpu>,
-    /// How many GPUs.
+    /// The number of GPUs.
     pub gpu_count: u16,
-    /// Over how many GPUs each layer is split.
+    /// The number of GPUs that each layer is split over.
     pub tensor_parallel_size: u16,
-    /// All its claims together.
+    /// The sum of the claims.
     #[schema(value_type = schema::Bytes)]
     pub total_bytes: Bytes,
 }
 
 impl GpuAllocation {
-    /// The claims of a slot, counted and added up.
+    /// Makes an allocation of a slot's claims, with their count and sum.
     #[must_use]
     pub fn new(gpus: Vec<SlotGpu>) -> Self {
         let count = u16::try_from(gpus.len()).unwrap_or(u16::MAX);
@@ -83,18 +83,18 @@ impl GpuAllocation {
 /// A slot's claim on one device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SlotGpu {
-    /// Which device.
+    /// The UUID of the device.
     #[schema(value_type = schema::DeviceUuid)]
     pub uuid: DeviceUuid,
-    /// Its index on the slot's runner.
+    /// The index of the device on the slot's runner.
     #[serde(default)]
     pub index: Option<u16>,
-    /// How much is charged.
+    /// The amount that is charged.
     #[schema(value_type = schema::Bytes)]
     pub bytes: Bytes,
-    /// What the claim is.
+    /// The phase of the claim.
     pub phase: ClaimPhase,
-    /// What the driver saw the slot use.
+    /// The memory that the driver saw the slot use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Bytes>)]
     pub observed_bytes: Option<Bytes>,
@@ -117,7 +117,7 @@ pub struct SlotQuery {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(value_type = Option<schema::SlotState>, inline)]
     pub state: Option<SlotState>,
-    /// At most so many; all unless given.
+    /// The largest number of slots. Default: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(value_type = Option<u32>, minimum = 1, maximum = 4294967295_u32)]
     pub limit: Option<std::num::NonZeroU32>,
@@ -127,11 +127,11 @@ pub struct SlotQuery {
     pub after: Option<SlotId>,
 }
 
-/// Why a slot's memory is freed without proof.
+/// The request to free a slot's memory without proof.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ForceReleaseRequest {
-    /// Goes on record.
+    /// The reason, which goes on record.
     #[schema(value_type = schema::ReasonText)]
     pub reason: ReasonText,
 }

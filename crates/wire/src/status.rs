@@ -1,4 +1,4 @@
-//! What a runner last reported, with the server's ledgers beside it.
+//! The last report of a runner, with the server's ledgers.
 
 use berth_domain::{BootId, Bytes, DeviceUuid, GpuName, Incarnation, MachineId, RunnerId, Sequence};
 use serde::{Deserialize, Serialize};
@@ -7,10 +7,10 @@ use utoipa::ToSchema;
 use crate::report::{GpuHealth, GpuLink, GpuTelemetry, Host, ReportedSlot};
 use crate::{DeviceState, MemoryBalance, RunnerState, Time, schema};
 
-/// What a runner last reported.
+/// The last report of a runner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunnerStatus {
-    /// Which runner.
+    /// The id of the runner.
     #[schema(value_type = schema::RunnerId)]
     pub id: RunnerId,
     /// Its machine.
@@ -19,18 +19,18 @@ pub struct RunnerStatus {
     /// The machine's boot.
     #[schema(value_type = schema::BootId)]
     pub boot_id: BootId,
-    /// Which start of its agent.
+    /// The present start of its agent.
     #[schema(value_type = schema::Incarnation)]
     pub incarnation: Incarnation,
-    /// Which of its reports this is.
+    /// The number of the report within that start.
     #[schema(value_type = schema::Sequence)]
     pub sequence: Sequence,
-    /// When the report came.
+    /// When the report arrived.
     pub received: Time,
-    /// How old it is.
+    /// The age of the report.
     #[serde(default)]
     pub age_ms: u64,
-    /// Whether the runner is heard of.
+    /// Whether the runner reports.
     pub state: RunnerState,
     /// The agent's version.
     #[serde(default)]
@@ -40,7 +40,7 @@ pub struct RunnerStatus {
     pub host: Host,
     /// Its physical GPUs by index.
     pub gpus: Vec<StatusGpu>,
-    /// How they are joined, as far as the driver says.
+    /// How the GPUs are connected, as far as the driver says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<GpuLink>,
     /// The slots that it knows of.
@@ -50,36 +50,36 @@ pub struct RunnerStatus {
 /// One physical GPU as it was reported, and its ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StatusGpu {
-    /// Which.
+    /// The UUID of the device.
     #[schema(value_type = schema::DeviceUuid)]
     pub uuid: DeviceUuid,
     /// Its index on the machine.
     pub index: u16,
-    /// What the driver calls it.
+    /// The driver's name for the GPU.
     #[schema(value_type = schema::GpuName)]
     pub name: GpuName,
     /// How often this runner advertises it.
     #[serde(default)]
     pub replicas: u16,
-    /// All its memory.
+    /// The whole memory of the GPU.
     #[schema(value_type = schema::Bytes)]
     pub memory_total_bytes: Bytes,
-    /// What was in use, by whomever.
+    /// The memory in use, by all processes.
     #[schema(value_type = schema::Bytes)]
     pub memory_used_bytes: Bytes,
-    /// What the driver keeps for itself.
+    /// The memory that the driver keeps for itself.
     #[schema(value_type = schema::Bytes)]
     pub memory_reserved_bytes: Bytes,
-    /// How busy it was.
+    /// How busy the GPU was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilization_percent: Option<u32>,
     /// The GPU that it is a MIG instance of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::DeviceUuid>)]
     pub parent_uuid: Option<DeviceUuid>,
-    /// What the driver says of it.
+    /// The health of the GPU, according to the driver.
     pub health: GpuHealth,
-    /// How it was doing.
+    /// Further readings of the driver.
     #[serde(default)]
     pub telemetry: GpuTelemetry,
     /// Its ledger; absent for a device that belongs to another machine.

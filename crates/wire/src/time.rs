@@ -29,7 +29,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// Why a text is no time.
+/// The error for a text that is no time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a time: write it as 2026-01-31T09:30:00.000Z, not before 1970")]
 pub struct ParseTimeError(String);
@@ -79,7 +79,7 @@ impl From<Span> for TimeSpan {
     }
 }
 
-/// To the millisecond, so that what went out can come back in.
+/// Formats the length to the millisecond, so that it can be parsed again without loss.
 impl fmt::Display for TimeSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", humantime::format_duration(std::time::Duration::from_millis(self.0.millis())))

@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Tokens and their roles.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,15 +14,15 @@ use crate::{Invalid, RunnerGrant, Time, TimeSpan, schema};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Everything.
+    /// The bearer may do everything except what runners do.
     Admin,
-    /// Submit and follow workloads.
+    /// The bearer may submit and follow workloads.
     Submitter,
-    /// Report and poll, for one runner only.
+    /// The bearer may report and poll, for one runner only.
     Runner,
-    /// Read.
+    /// The bearer may read.
     Viewer,
-    /// Exchange it for a runner's token, and nothing else.
+    /// The bearer may exchange the token for a runner's token, and do nothing else.
     Join,
 }
 
@@ -30,7 +30,7 @@ impl Role {
     /// Every role.
     pub const ALL: [Self; 5] = [Self::Admin, Self::Submitter, Self::Runner, Self::Viewer, Self::Join];
 
-    /// The word used everywhere.
+    /// Returns the name that the API, the logs and the command line use.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -49,7 +49,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// Why a word is no role.
+/// The error for a word that is no role.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no role: admin, submitter, runner, viewer or join")]
 pub struct UnknownRole(String);
@@ -82,14 +82,14 @@ impl FromStr for TokenId {
     }
 }
 
-/// What people call a token: 1 to 128 bytes, no control characters, no white space at the ends.
+/// The name of a token: 1 to 128 bytes, no control characters, no white space at the ends.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schema(value_type = String, min_length = 1, max_length = 128, example = "gateway")]
 pub struct TokenName(String);
 
 impl TokenName {
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -149,7 +149,7 @@ impl fmt::Display for TokenName {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRequest {
-    /// What people call it.
+    /// The name of the token.
     pub name: TokenName,
     /// What its bearer may do.
     pub role: Role,
@@ -170,11 +170,11 @@ pub struct TokenRequest {
     /// How much its bearer may have at once; with the role `submitter`. What is left out is as configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<SubmitterLimits>,
-    /// How often it may be used; with the role `join`. Once, unless said.
+    /// How often the token may be used; with the role `join`. Default: once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub uses: Option<u32>,
-    /// For how long it is worth anything. Left out: a join token for an hour, any other until it is revoked.
+    /// How long the token is valid. Default: a join token for an hour, any other until it is revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in: Option<TimeSpan>,
 }
@@ -186,7 +186,7 @@ impl TokenRequest {
         Self { name, role, runner_id: None, grant: None, tenant: None, limits: None, uses: None, expires_in: None }
     }
 
-    /// Refuses what does not go with the role.
+    /// Refuses fields that do not go with the role.
     pub fn validate(&self) -> Result<(), Invalid> {
         let refuse = |field: &str, why: &str| Err(Invalid::new(field, why));
         let is_of_runner = matches!(self.role, Role::Runner | Role::Join);
@@ -240,13 +240,13 @@ pub struct SubmitterLimits {
 /// A token that exists, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Token {
-    /// Which.
+    /// The id of the token.
     pub id: TokenId,
-    /// What people call it.
+    /// The name of the token.
     pub name: TokenName,
     /// What its bearer may do.
     pub role: Role,
-    /// For which runner.
+    /// The runner that the token is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::RunnerId>)]
     pub runner_id: Option<RunnerId>,
@@ -260,15 +260,15 @@ pub struct Token {
     /// How much its bearer may have at once, where that differs from what is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<SubmitterLimits>,
-    /// How often it may still be used.
+    /// How often the token may still be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uses_left: Option<u32>,
-    /// When it was made, or last rotated.
+    /// When the token was made, or last rotated.
     pub created: Time,
-    /// When it is worth nothing any more.
+    /// When the token expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Time>,
-    /// When it was last used.
+    /// When the token was last used.
     #[serde(default)]
     pub last_used: Option<Time>,
 }
@@ -276,15 +276,15 @@ pub struct Token {
 /// A token that was just made. Its secret is shown this once.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NewToken {
-    /// The secret itself.
+    /// The secret.
     #[schema(value_type = String)]
     pub token: String,
-    /// Everything else.
+    /// The token without its secret.
     #[serde(flatten)]
     pub about: Token,
 }
 
-/// The secret stays out of logs.
+/// Hides the secret, so that it stays out of logs.
 impl fmt::Debug for NewToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NewToken").field("token", &"(secret)").field("about", &self.about).finish()

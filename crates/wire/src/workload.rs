@@ -18,22 +18,22 @@ pub struct SubmitRequest {
     /// The model that it needs.
     #[schema(value_type = schema::ModelName)]
     pub model: ModelName,
-    /// A `lease` unless said otherwise.
+    /// The kind of the workload. Default: `lease`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::WorkloadKind>)]
     pub kind: Option<WorkloadKind>,
-    /// Higher goes first; 0 unless said otherwise.
+    /// The priority. Work of a higher priority goes first. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Priority>)]
     pub priority: Option<Priority>,
-    /// Who it belongs to.
+    /// The tenant that the workload belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::TenantName>)]
     pub tenant: Option<TenantName>,
-    /// How long a running lease lives without a heartbeat; more than nothing.
+    /// How long a running lease lives without a heartbeat; above zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<TimeSpan>,
-    /// How long it waits at most.
+    /// How long the workload waits at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_timeout: Option<TimeSpan>,
     /// What a job adds to its model; only with `kind: "job"`.
@@ -48,10 +48,11 @@ pub struct JobRequest {
     /// Arguments after those of the model.
     #[schema(value_type = Vec<schema::Arg>, max_items = 1024)]
     pub args: Vec<Arg>,
-    /// Start it again when it did not come to its own end. Where its runner is lost that is done at once, though the
-    /// lost one may still run; everywhere else once the old one is proven gone.
+    /// Whether the job is started again when it did not come to its own end. If its runner is lost, that happens at
+    /// once, though the lost copy may still run; otherwise once the old copy is proven gone.
     pub restart_on_lost: bool,
-    /// It is ended after running for so long. A job with a known end may use memory that is kept for others.
+    /// The job is ended after it has run for this long. A job with a known end may use memory that is reserved for
+    /// other work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_run: Option<TimeSpan>,
 }
@@ -59,13 +60,13 @@ pub struct JobRequest {
 impl SubmitRequest {
     const MOST_ARGS: usize = 1024;
 
-    /// A lease on `model`, with the defaults of everything else.
+    /// Makes a lease on `model`, with the defaults of everything else.
     #[must_use]
     pub fn lease(model: ModelName) -> Self {
         Self { model, kind: None, priority: None, tenant: None, ttl: None, queue_timeout: None, job: None }
     }
 
-    /// The submission as the core takes it.
+    /// Returns the submission as the core takes it.
     pub fn into_submission(self, idempotency_key: Option<IdempotencyKey>) -> Result<Submission, Invalid> {
         let kind = self.kind.unwrap_or_default();
         if kind == WorkloadKind::Lease && self.job.is_some() {
@@ -103,28 +104,28 @@ impl SubmitRequest {
     }
 }
 
-/// Where a workload is in its life. The last four are ends, and an end never changes.
+/// The state of a workload. The last four are ends, and an end does not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkloadState {
-    /// Waits.
+    /// The workload waits.
     Queued,
-    /// Has a slot that is not ready yet.
+    /// The workload has a slot that is not ready yet.
     Assigned,
-    /// Its slot serves it.
+    /// The workload's slot serves it.
     Running,
-    /// Done.
+    /// The workload was completed.
     Succeeded,
-    /// Came to a bad end.
+    /// The workload failed.
     Failed,
-    /// Somebody took it back.
+    /// The submitter or an operator cancelled the workload.
     Cancelled,
-    /// Nobody cared in time.
+    /// The workload expired: no heartbeat came in time, or it waited for too long.
     Expired,
 }
 
 impl WorkloadState {
-    /// The word used everywhere.
+    /// Returns the name that the API, the logs and the command line use.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -138,7 +139,7 @@ impl WorkloadState {
         }
     }
 
-    /// Whether it is over.
+    /// Returns whether the workload has ended.
     #[must_use]
     pub const fn is_ended(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled | Self::Expired)
@@ -165,10 +166,10 @@ impl From<berth_domain::WorkloadState> for WorkloadState {
     }
 }
 
-/// A workload and how it fares.
+/// A workload and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Workload {
-    /// Which.
+    /// The id of the workload.
     #[schema(value_type = schema::WorkloadId)]
     pub id: WorkloadId,
     /// Its kind.
@@ -177,41 +178,43 @@ pub struct Workload {
     /// Its model.
     #[schema(value_type = schema::ModelName)]
     pub model: ModelName,
-    /// Where it is in its life.
+    /// The state of the workload.
     pub state: WorkloadState,
-    /// Which try this is; heartbeats and completions name it.
+    /// The number of the present attempt. Heartbeats and completions name it.
     #[schema(value_type = schema::Attempt)]
     pub attempt: Attempt,
-    /// Higher goes first.
+    /// The priority. Work of a higher priority goes first.
     #[schema(value_type = schema::Priority)]
     pub priority: Priority,
-    /// Who it belongs to.
+    /// The tenant that the workload belongs to.
     #[serde(default)]
     #[schema(value_type = Option<schema::TenantName>)]
     pub tenant: Option<TenantName>,
-    /// Whose work it is: `token:` and the id of the token that submitted it, or `tenant:` and the tenant of that token.
+    /// The owner: `token:` and the id of the token that submitted the workload, or `tenant:` and the tenant of that
+    /// token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Where it stands in the queue, from 1.
+    /// The position in the queue, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub position: Option<u64>,
-    /// Its slot, once it has one.
+    /// The slot of the workload, once it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<WorkloadSlot>,
-    /// Why it waits or ended. For one that has a slot, why its attempt before ended: `reason.attempt` says which.
+    /// Why the workload waits or ended. For a workload that has a slot, why its attempt before ended; `reason.attempt`
+    /// is the number of that attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// When it was submitted.
+    /// When the workload was submitted.
     pub created: Time,
-    /// The revision of its last change: `after` for the next wait.
+    /// The revision of the last change of the workload. The next wait passes it as `after`.
     #[schema(value_type = schema::Revision)]
     pub revision: Revision,
-    /// Devices that are kept free for it.
+    /// The devices that are reserved for the workload.
     #[serde(default)]
     #[schema(value_type = Vec<schema::DeviceUuid>)]
     pub reserved_gpus: Vec<DeviceUuid>,
-    /// Its runner was lost and it was started again: both copies may have run.
+    /// Whether the runner was lost and the job was started again: both copies may have run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_run_twice: bool,
     /// The last attempts that are over, oldest first: where each was, how its program ended and why.
@@ -222,39 +225,39 @@ pub struct Workload {
 /// The slot of a workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WorkloadSlot {
-    /// Which.
+    /// The id of the slot.
     #[schema(value_type = schema::SlotId)]
     pub id: SlotId,
-    /// Where it runs.
+    /// The runner that has the slot.
     #[schema(value_type = schema::RunnerId)]
     pub runner_id: RunnerId,
-    /// Where it answers; there once the workload runs.
+    /// The address at which the slot answers; present once the workload runs.
     #[serde(default)]
     #[schema(value_type = Option<schema::Endpoint>)]
     pub endpoint: Option<Endpoint>,
-    /// Its devices in rank order.
+    /// The slot's devices in rank order.
     #[serde(default)]
     #[schema(value_type = Vec<schema::DeviceUuid>)]
     pub gpus: Vec<DeviceUuid>,
 }
 
-/// A lease is still needed.
+/// The request that renews a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeartbeatRequest {
-    /// The attempt that is meant.
+    /// The number of the attempt.
     #[schema(value_type = schema::Attempt)]
     pub attempt: Attempt,
 }
 
-/// A workload is done.
+/// The request that completes a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CompleteRequest {
-    /// The attempt that is meant.
+    /// The number of the attempt.
     #[schema(value_type = schema::Attempt)]
     pub attempt: Attempt,
-    /// Whether it went well.
+    /// Whether the work succeeded.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub succeeded: bool,
@@ -285,7 +288,7 @@ pub struct WorkloadFilter {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(value_type = Option<schema::WorkloadKind>, inline)]
     pub kind: Option<WorkloadKind>,
-    /// At most so many; all unless given.
+    /// The largest number of workloads. Default: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(value_type = Option<u32>, minimum = 1, maximum = 4294967295_u32)]
     pub limit: Option<NonZeroU32>,
@@ -295,16 +298,16 @@ pub struct WorkloadFilter {
     pub after: Option<WorkloadId>,
 }
 
-/// How long to wait for a change.
+/// The parameters of a wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct WaitQuery {
-    /// How long to wait at most.
+    /// The longest wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(inline, example = "30s")]
     pub wait: Option<TimeSpan>,
-    /// Answer as soon as there is something newer than this.
+    /// The revision that the client has. The server answers as soon as the workload has changed since.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(value_type = Option<schema::Revision>, inline)]
     pub after: Option<Revision>,

@@ -19,16 +19,17 @@ pub use question::{Answer, Asked, Launch, Question, Refusal};
 /// An estimate as a catalogue keeps it: the file, what was asked, and what came of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FileEstimate {
-    /// What was read.
+    /// The file that was read.
     pub file: FilePath,
-    /// The runner on whose disk it is; the server's own if there is none.
+    /// The runner on whose disk the file is; absent if it is on the server's disk.
     #[serde(default)]
     pub runner: Option<RunnerId>,
-    /// The projector beside it.
+    /// The projector's file.
     pub projector: Option<FilePath>,
-    /// What the operator said. What they left open follows from the model and from the arguments of its runtime.
+    /// The options that the operator stated. Options that were left open follow from the model and from the arguments
+    /// of its runtime.
     pub options: Options,
-    /// What came of it.
+    /// The estimate.
     pub made: Estimate,
 }
 
@@ -37,39 +38,39 @@ pub struct FileEstimate {
 pub struct Estimate {
     /// What was read of the model.
     pub model: ModelSummary,
-    /// What it was made for.
+    /// The inputs that the estimate was made for.
     pub inputs: Inputs,
     /// For each GPU count, what each GPU must give, in rank order.
     pub counts: BTreeMap<GpuCount, Vec<DeviceEstimate>>,
-    /// What stays in the machine's memory by design: the token embedding, results on their way out.
+    /// The memory of the machine that the model needs: the token embedding, and results before they are sent.
     pub host: Bytes,
-    /// What whoever relies on the numbers should know.
+    /// Notes for readers who rely on the numbers.
     pub notes: Vec<Note>,
 }
 
 /// What was read of a model, for people and for checks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ModelSummary {
-    /// What kind of model it is.
+    /// The architecture of the model.
     pub architecture: String,
-    /// What its files call it.
+    /// The name of the model in its files.
     pub name: Option<String>,
-    /// How many layers it has.
+    /// The number of layers.
     pub layers: usize,
-    /// The context it was trained for.
+    /// The context that the model was trained for.
     pub trained_context: u64,
     /// All its weights, each once.
     pub weights: Bytes,
-    /// How many files they are in.
+    /// The number of files of the weights.
     pub files: u64,
 }
 
 /// What one GPU must give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DeviceEstimate {
-    /// The layers it has.
+    /// The layers on this GPU.
     pub layers: LayerSpan,
-    /// What for.
+    /// The memory by purpose.
     pub parts: Parts,
 }
 
@@ -91,7 +92,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Each part with its name, in the order in which people read them.
+    /// Returns each part with its name, in the order in which they are shown.
     #[must_use]
     pub const fn named(&self) -> [(&'static str, Bytes); 6] {
         [
@@ -104,28 +105,28 @@ impl Parts {
         ]
     }
 
-    /// All of it. More than can be written down is the largest amount, which no GPU has.
+    /// Returns the sum of all parts. A sum that overflows is the largest amount, which no GPU has.
     #[must_use]
     pub fn total(&self) -> Bytes {
         self.named().into_iter().fold(Bytes::ZERO, |sum, (_, bytes)| sum.saturating_add(bytes))
     }
 }
 
-/// Something that whoever relies on the numbers should know.
+/// A note for readers who rely on the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Note {
-    /// Its cache is of a kind that is not modelled.
+    /// The model's cache is of a kind that is not modelled.
     UnmodelledCache,
-    /// The files with the weights are not all there: the index was believed.
+    /// Some files with weights are missing; the numbers come from the index.
     WeightsFromIndex,
-    /// Asked for more context than it was trained for.
+    /// The context is longer than the one that the model was trained for.
     BeyondTrainedContext,
 }
 
 impl Note {
-    /// The stable code.
+    /// Returns the stable code.
     #[must_use]
     pub fn code(self) -> &'static str {
         self.into()
@@ -143,7 +144,8 @@ impl fmt::Display for Note {
 }
 
 impl Estimate {
-    /// The number that a ledger charges: for each GPU count, one for all GPUs or, where they differ, one for each.
+    /// Returns the numbers that a ledger charges: for each GPU count, one for all GPUs or, where they differ, one for
+    /// each.
     #[must_use]
     pub fn memory(&self) -> Memory {
         let ranks = |devices: &Vec<DeviceEstimate>| {
@@ -156,7 +158,7 @@ impl Estimate {
         Memory::PerGpu(self.counts.iter().map(|(count, devices)| (*count, ranks(devices))).collect())
     }
 
-    /// What all GPUs of a count must give together.
+    /// Returns what all GPUs of a count must give together.
     #[must_use]
     pub fn total(&self, count: GpuCount) -> Option<Bytes> {
         let devices = self.counts.get(&count)?;
@@ -167,16 +169,16 @@ impl Estimate {
 /// The layers of one GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LayerSpan {
-    /// The first of them.
+    /// The first layer.
     pub first: usize,
-    /// How many.
+    /// The number of layers.
     pub count: usize,
-    /// Whether what comes after the last layer is here too.
+    /// Whether the output after the last layer is on this GPU too.
     pub output: bool,
 }
 
 impl LayerSpan {
-    /// As a range of layers.
+    /// Returns the layers as a range.
     #[must_use]
     pub const fn range(self) -> Range<usize> {
         self.first..self.first + self.count

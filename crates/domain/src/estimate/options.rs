@@ -1,4 +1,4 @@
-//! What an estimate is asked for and what it was made for.
+//! The options of an estimate, and the inputs that it was made for.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Bytes, GpuCount};
 
-/// Whose memory is estimated: programs need different amounts for the same model.
+/// The program whose memory is estimated: programs need different amounts for the same model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Profile {
     /// The server of llama.cpp, as its source computes its buffers.
@@ -17,7 +17,7 @@ pub enum Profile {
     /// A program that saves nothing: every buffer at its largest, no windows, no latent rows.
     #[serde(rename = "conservative")]
     Conservative,
-    /// vLLM, which is told its share of a GPU and fills it.
+    /// vLLM, which is given a share of a GPU and fills it.
     #[serde(rename = "vllm")]
     Vllm,
 }
@@ -43,13 +43,13 @@ impl FromStr for Profile {
     }
 }
 
-/// A name that stands for nothing here.
+/// The error for a name that is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name:?} is not a known {what}")]
 pub struct UnknownName {
-    /// What it should have been.
+    /// The kind of name that was expected.
     pub what: &'static str,
-    /// What it was.
+    /// The name that was given.
     pub name: String,
 }
 
@@ -76,7 +76,7 @@ pub enum CacheType {
 }
 
 impl CacheType {
-    /// All of them.
+    /// All types.
     pub const ALL: [Self; 10] = [
         Self::F32,
         Self::F16,
@@ -90,7 +90,7 @@ impl CacheType {
         Self::Fp8,
     ];
 
-    /// The name that programs give it.
+    /// Returns the name that programs give to the type.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -107,7 +107,7 @@ impl CacheType {
         }
     }
 
-    /// Values in one block, and its bytes.
+    /// Returns the number of values in one block, and the bytes of the block.
     const fn block(self) -> (u64, u64) {
         match self {
             Self::F32 => (1, 4),
@@ -121,20 +121,20 @@ impl CacheType {
         }
     }
 
-    /// The bytes of a row of so many values. A block that is begun counts whole.
+    /// Returns the bytes of a row with this number of values. A partly filled block counts whole.
     #[must_use]
     pub const fn row(self, values: u64) -> u64 {
         let (block, bytes) = self.block();
         values.div_ceil(block) * bytes
     }
 
-    /// How many values share a block.
+    /// Returns how many values share a block.
     #[must_use]
     pub const fn values_in_block(self) -> u64 {
         self.block().0
     }
 
-    /// Whether several values share a block.
+    /// Returns whether several values share a block.
     #[must_use]
     pub const fn is_quantized(self) -> bool {
         self.block().0 > 1
@@ -150,7 +150,7 @@ impl fmt::Display for CacheType {
 impl FromStr for CacheType {
     type Err = UnknownName;
 
-    /// A program's name for it, in any case. The variants of fp8 take the same room.
+    /// Parses a program's name for the type, in upper or lower case. The variants of fp8 take the same space.
     fn from_str(text: &str) -> Result<Self, UnknownName> {
         let lower = text.to_ascii_lowercase();
         match lower.as_str() {
@@ -165,34 +165,34 @@ impl FromStr for CacheType {
     }
 }
 
-/// What is asked of an estimate. What is not said is what the program does by itself.
+/// The options of an estimate. For an option that is absent, the program's own default counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
-    /// Whose memory: llama.cpp's for GGUF files and vLLM's for folders, unless said.
+    /// The program whose memory is estimated. Default: llama.cpp for GGUF files, vLLM for folders.
     pub profile: Option<Profile>,
-    /// Tokens of one sequence: what the model was trained for, unless said.
+    /// Tokens of one sequence. Default: the context that the model was trained for.
     pub context: Option<u64>,
-    /// Sequences at once: 1, unless said.
+    /// Sequences at once. Default: 1.
     pub parallel: Option<u64>,
     /// How keys are stored.
     pub cache_type_k: Option<CacheType>,
     /// How values are stored.
     pub cache_type_v: Option<CacheType>,
-    /// Attention that does not write all scores down: yes, unless said.
+    /// Whether flash attention is used, which does not write all scores to memory. Default: yes.
     pub flash_attention: Option<bool>,
-    /// Tokens computed at once: 512 for GGUF files, 2048 for vLLM, unless said.
+    /// Tokens computed at once. Default: 512 for GGUF files, 2048 for vLLM.
     pub batch: Option<u64>,
-    /// One cache for all sequences instead of one for each: no, unless said.
+    /// Whether all sequences share one cache. Default: no.
     pub unified_cache: Option<bool>,
-    /// GPU counts: 1, 2, 4 and 8, unless said.
+    /// GPU counts. Default: 1, 2, 4 and 8.
     pub gpu_counts: Option<BTreeSet<GpuCount>>,
-    /// What a process takes on each GPU before it does anything: the profile's number, unless said.
+    /// What a process takes on each GPU before it does anything. Default: the profile's number.
     pub overhead: Option<Bytes>,
 }
 
 impl Options {
-    /// Finds the first thing that was asked for and that the estimate was not made for.
+    /// Returns the name of the first option that differs from what the estimate was made for.
     #[must_use]
     pub fn differs_from(&self, made_for: &Inputs) -> Option<&'static str> {
         fn differs<T: PartialEq>(asked: Option<&T>, made_for: &T) -> bool {
@@ -214,11 +214,11 @@ impl Options {
     }
 }
 
-/// What an estimate was made for, with nothing left open.
+/// The inputs that an estimate was made for, with every default filled in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inputs {
-    /// Whose memory.
+    /// The program whose memory is estimated.
     pub profile: Profile,
     /// Tokens of one sequence.
     pub context: u64,
@@ -228,22 +228,22 @@ pub struct Inputs {
     pub cache_type_k: CacheType,
     /// How values are stored.
     pub cache_type_v: CacheType,
-    /// Attention that does not write all scores down.
+    /// Whether flash attention is used.
     pub flash_attention: bool,
     /// Tokens computed at once.
     pub batch: u64,
-    /// One cache for all sequences.
+    /// Whether all sequences share one cache.
     pub unified_cache: bool,
     /// GPU counts.
     pub gpu_counts: BTreeSet<GpuCount>,
     /// What a process takes on each GPU before it does anything.
     pub overhead: Bytes,
-    /// Whether a projector is part of it.
+    /// Whether a projector is part of the estimate.
     pub projector: bool,
 }
 
 impl Inputs {
-    /// Tokens of all sequences together: what llama.cpp calls the context size.
+    /// Returns the tokens of all sequences together, which llama.cpp calls the context size.
     #[must_use]
     pub const fn tokens(&self) -> u64 {
         self.context.saturating_mul(self.parallel)

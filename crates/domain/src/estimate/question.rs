@@ -1,22 +1,22 @@
-//! What is asked about files that another machine can read, and what it answers.
+//! Questions about files that another machine can read, and their answers.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Estimate, Options};
 use crate::{Arg, FilePath, RuntimeName};
 
-/// How much memory does the model in these files need?
+/// The question how much memory the model in these files needs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Question {
     /// A GGUF file, or a folder.
     pub file: FilePath,
-    /// A projector beside it.
+    /// The projector's file.
     #[serde(default)]
     pub projector: Option<FilePath>,
-    /// What for.
+    /// The options of the estimate.
     #[serde(default)]
     pub options: Options,
-    /// How it would be started, if it is for the catalogue: the two must agree.
+    /// How the model would be started, if the estimate is for the catalogue: estimate and arguments must agree.
     #[serde(default)]
     pub launch: Option<Launch>,
 }
@@ -24,15 +24,15 @@ pub struct Question {
 /// How a model would be started.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Launch {
-    /// What starts it.
+    /// The runtime that starts the model.
     pub runtime: RuntimeName,
-    /// Its arguments.
+    /// The arguments of the model.
     pub args: Vec<Arg>,
     /// How many leases one slot serves.
     pub concurrency: u32,
 }
 
-/// What a refusal is about.
+/// The part of a question that a refusal is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Asked {
@@ -40,9 +40,9 @@ pub enum Asked {
     File,
     /// The projector.
     Projector,
-    /// What it is estimated for.
+    /// The options.
     Options,
-    /// The arguments of its runtime.
+    /// The arguments of the runtime.
     Args,
 }
 
@@ -50,19 +50,19 @@ pub enum Asked {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{why}")]
 pub struct Refusal {
-    /// Of what.
+    /// The part of the question that is refused.
     pub of: Asked,
-    /// Why, and what to do.
+    /// The reason, and what to do.
     pub why: String,
 }
 
-/// What is answered: numbers, or why there are none. Arguments for a program are not among them: the server computes
-/// those itself, because it does not let a runner choose what other runners start.
+/// The answer: numbers, or why there are none. It has no arguments for a program: the server computes those itself,
+/// because it does not let a runner choose what other runners start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// An estimate.
     Found(Box<Estimate>),
-    /// None.
+    /// There is no estimate, for this reason.
     Refused(Refusal),
 }

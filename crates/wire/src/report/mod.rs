@@ -1,5 +1,5 @@
-//! What agents say of their machines. It is read leniently: what is unknown is ignored, what is missing has a safe
-//! default.
+//! Reports of agents about their machines. They are read leniently: unknown fields are ignored, and missing fields have
+//! a safe default.
 
 mod taken;
 mod telemetry;
@@ -24,7 +24,7 @@ pub struct ReportRequest {
     /// The protocol that the agent speaks: see [`crate::PROTOCOL`]. An agent that speaks another one is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<u32>,
-    /// Which start of the agent, as the server numbered it; absent to register.
+    /// The start of the agent, as the server numbered it; absent to register.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Incarnation>)]
     pub incarnation: Option<Incarnation>,
@@ -39,13 +39,13 @@ pub struct ReportRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 256)]
     pub obeyed: Option<String>,
-    /// The machine.
+    /// The id of the machine.
     #[schema(value_type = schema::MachineId)]
     pub machine_id: MachineId,
-    /// The machine's boot.
+    /// The id of the machine's present boot.
     #[schema(value_type = schema::BootId)]
     pub boot_id: BootId,
-    /// The order of the agent's reports.
+    /// The number of the report within this start of the agent.
     #[serde(default)]
     #[schema(value_type = schema::Sequence)]
     pub sequence: Sequence,
@@ -53,12 +53,12 @@ pub struct ReportRequest {
     #[serde(default)]
     #[schema(max_length = 1024)]
     pub version: String,
-    /// Where its slots answer, a host name or an IP address; left out or empty: where its token says, else the address
-    /// from which it connects.
+    /// The address at which its slots answer, a host name or an IP address. Default: the address that its token grants,
+    /// else the address from which the agent connects.
     #[serde(default)]
     #[schema(max_length = 1024, example = "10.0.0.7")]
     pub address: String,
-    /// Its pool; left out: the one that its token grants, else `default`.
+    /// Its pool. Default: the one that its token grants, else `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::PoolName>)]
     pub pool: Option<PoolName>,
@@ -66,40 +66,40 @@ pub struct ReportRequest {
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, schema::LabelValue>)]
     pub labels: BTreeMap<LabelKey, LabelValue>,
-    /// What it can start.
+    /// The runtimes that the runner can start.
     #[serde(default)]
     #[schema(value_type = Vec<schema::RuntimeName>)]
     pub runtimes: Vec<RuntimeName>,
-    /// What each runtime is for; one that is not listed takes leases and jobs.
+    /// What each runtime is for. A runtime that is not listed takes leases and jobs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, RuntimeKind>)]
     pub runtime_kinds: BTreeMap<RuntimeName, RuntimeKind>,
-    /// Arguments that the agent's configuration allows, by runtime, beside those that need nobody's leave.
+    /// Arguments that the agent's configuration allows, by runtime, beside those that need no permission.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, Vec<schema::Arg>>)]
     pub allowed_args: BTreeMap<RuntimeName, BTreeSet<Arg>>,
-    /// What the agent found out about the engines behind its runtimes, also of those that it does not offer.
+    /// What the agent learned about the engines behind its runtimes, also about those that it does not offer.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, EngineReport>)]
     pub engines: BTreeMap<RuntimeName, EngineReport>,
     /// CPU and RAM that it may use.
     #[serde(default)]
     pub host: Host,
-    /// Its GPUs, replicas and all.
+    /// Its GPUs, with one entry for each replica.
     #[serde(default)]
     pub gpus: Vec<ReportedGpu>,
-    /// How its GPUs are joined, as far as the driver says.
+    /// How its GPUs are connected, as far as the driver says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<GpuLink>,
-    /// The slots that it knows of.
+    /// The slots that the agent knows of.
     #[serde(default)]
     pub slots: Vec<ReportedSlot>,
 }
 
-/// What an agent found out about one engine by asking it for its version and its options.
+/// What an agent learned about one engine by running it with `--version` and `--help`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EngineReport {
-    /// The engine's version, once it was told.
+    /// The engine's version, once it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Options and variables that the runtime's template needs and the engine does not have. A runtime with any of them is
@@ -125,9 +125,9 @@ impl From<&berth_domain::EngineReport> for EngineReport {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RuntimeKind {
-    /// It serves until it is told to end.
+    /// The runtime serves until it is told to end.
     Server,
-    /// It ends by itself, and its exit code says how.
+    /// The runtime ends by itself, and its exit code says how.
     Job,
     /// Servers and jobs, as each slot asks; also a word that this version does not know.
     #[default]
@@ -162,7 +162,7 @@ pub struct Host {
     /// Thousandths of a core.
     #[schema(value_type = schema::Millicores)]
     pub cpu_millicores: Millicores,
-    /// The cgroup's limit where there is one.
+    /// RAM: the cgroup's limit where there is one.
     #[schema(value_type = schema::Bytes)]
     pub ram_bytes: Bytes,
 }
@@ -182,21 +182,21 @@ pub struct ReportedGpu {
     /// Its index on the machine.
     #[serde(default)]
     pub index: u16,
-    /// What the driver calls it.
+    /// The driver's name for the GPU.
     #[schema(value_type = schema::GpuName)]
     pub name: GpuName,
-    /// All its memory.
+    /// The whole memory of the GPU.
     #[schema(value_type = schema::Bytes)]
     pub memory_total_bytes: Bytes,
-    /// What is in use now, by whomever.
+    /// The memory in use now, by all processes.
     #[serde(default)]
     #[schema(value_type = schema::Bytes)]
     pub memory_used_bytes: Bytes,
-    /// What the driver keeps for itself.
+    /// The memory that the driver keeps for itself.
     #[serde(default)]
     #[schema(value_type = schema::Bytes)]
     pub memory_reserved_bytes: Bytes,
-    /// How busy it is.
+    /// How busy the GPU is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = 37)]
     pub utilization_percent: Option<u32>,
@@ -204,28 +204,28 @@ pub struct ReportedGpu {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::AdvertisedUuid>)]
     pub parent_uuid: Option<String>,
-    /// What the driver says of it.
+    /// The health of the GPU, according to the driver.
     #[serde(default)]
     pub health: GpuHealth,
-    /// How it is doing.
+    /// Further readings of the driver.
     #[serde(default)]
     pub telemetry: GpuTelemetry,
 }
 
-/// What the driver says of a GPU.
+/// The health of a GPU, according to its driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GpuHealth {
-    /// In order.
+    /// The GPU works.
     #[default]
     Ok,
-    /// Fell off the bus.
+    /// The GPU fell off the bus.
     Lost,
-    /// The driver did not answer in time: these are old numbers.
+    /// The driver did not answer in time: the numbers are old.
     Stale,
-    /// Its memory could not be won back.
+    /// The memory of the GPU could not be won back.
     Failed,
-    /// A word that this version does not know. Nothing is placed on such a GPU.
+    /// A state that this version does not know. Nothing is placed on such a GPU.
     #[serde(other)]
     Unknown,
 }
@@ -252,40 +252,40 @@ impl From<berth_domain::GpuHealth> for GpuHealth {
     }
 }
 
-/// What the agent knows of one slot.
+/// One slot, as its agent sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReportedSlot {
-    /// Which slot.
+    /// The id of the slot.
     #[schema(value_type = schema::SlotId)]
     pub id: SlotId,
-    /// Which start of it.
+    /// The start of the slot that is meant.
     #[serde(default)]
     #[schema(value_type = schema::Generation)]
     pub generation: Generation,
-    /// What it serves.
+    /// The model that the slot serves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::ModelName>)]
     pub model: Option<ModelName>,
-    /// Where it is.
+    /// The state of the slot.
     pub state: ReportedSlotState,
     /// Where it answers, once ready. Of this only the port counts: the host is the runner's address, and the scheme is
     /// `http`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Endpoint>)]
     pub endpoint: Option<Endpoint>,
-    /// Its first process.
+    /// The pid of the slot's first process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// What the agent believes belongs to it.
+    /// The claims of the slot, as the agent recorded them.
     #[serde(default)]
     pub claims: Vec<ReportedClaim>,
-    /// What the driver saw it use; a device that is missing could not be attributed.
+    /// The memory that the driver saw the slot use. Use on a device that is missing here could not be attributed.
     #[serde(default)]
     pub memory: Vec<ReportedMemory>,
-    /// How its process ended; `exited` needs it, and `gone` has it where a job ended by itself.
+    /// The exit code of the process. The state `exited` needs it, and `gone` has it where a job ended by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// How its first process ended, if it ended by itself.
+    /// How the slot's first process ended, if it ended by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<ExitStatus>,
     /// Why it failed, as a code; an unknown one counts as `crashed`. For one that is gone also `asked` (the default) and
@@ -293,36 +293,38 @@ pub struct ReportedSlot {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "out_of_memory")]
     pub reason: Option<String>,
-    /// Why it failed, or why nothing can be told of it, in the agent's words: shown, never interpreted.
+    /// Why the slot failed, or why the agent cannot tell, as a text. The server shows it and does not interpret it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// The last lines that it wrote, once it failed or ended: shown to people, never kept on the server's disk.
+    /// The last lines that the slot wrote, once it failed or ended. The server shows them and does not write them to
+    /// its disk.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_lines: Vec<String>,
-    /// What the agent saw, if it says that the slot is gone. Without it there is no proof.
+    /// What the agent saw of the end, if the slot is gone. Without it there is no proof.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<ReportedEvidence>,
 }
 
-/// Where a slot is, as its agent sees it.
+/// The state of a slot, as its agent sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReportedSlotState {
-    /// Its process was started.
+    /// The slot's process was started.
     Starting,
-    /// It answers.
+    /// The slot answers.
     Ready,
-    /// It is being ended.
+    /// The slot is being ended.
     Stopping,
-    /// It came to a bad end, or never came up.
+    /// The slot failed, or did not become ready.
     Failed,
     /// A job's process ended by itself.
     Exited,
-    /// It was never started: too little memory was free.
+    /// The agent did not start the slot, because too little memory was free.
     Refused,
-    /// Its process is gone.
+    /// The slot's processes are gone.
     Gone,
-    /// The agent cannot tell whether it exists; `detail` says why. Also a word that this version does not know.
+    /// The agent cannot tell whether the slot exists; `detail` says why. A state that this version does not know counts
+    /// as this one.
     #[serde(other)]
     Unknown,
 }
@@ -330,10 +332,10 @@ pub enum ReportedSlotState {
 /// A claim as the agent recorded it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReportedClaim {
-    /// On which device.
+    /// The UUID of the device.
     #[schema(value_type = schema::AdvertisedUuid)]
     pub uuid: String,
-    /// How much.
+    /// The amount of memory.
     #[schema(value_type = schema::Bytes)]
     pub bytes: Bytes,
 }
@@ -341,44 +343,44 @@ pub struct ReportedClaim {
 /// What the driver saw a slot use on one device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReportedMemory {
-    /// On which device.
+    /// The UUID of the device.
     #[schema(value_type = schema::AdvertisedUuid)]
     pub uuid: String,
-    /// Now.
+    /// The memory in use now.
     #[schema(value_type = schema::Bytes)]
     pub used_bytes: Bytes,
-    /// At most, so far.
+    /// The largest use so far.
     #[serde(default)]
     #[schema(value_type = schema::Bytes)]
     pub peak_bytes: Bytes,
 }
 
-/// What the agent saw of a slot that is gone. Both must be true to be proof.
+/// What an agent saw of a slot that is gone. It is proof if both fields are true.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct ReportedEvidence {
-    /// No process of its tree is left.
+    /// No process of the slot's tree is left.
     pub tree_gone: bool,
-    /// The driver lists none of its pids.
+    /// The driver lists none of the slot's pids.
     pub driver_clear: bool,
 }
 
-/// What the server says to a report that it took.
+/// The answer to a report that the server took in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReportAnswer {
     /// The cluster. An agent that belongs to another one stops nothing.
     #[schema(value_type = schema::ClusterId)]
     pub cluster_id: ClusterId,
-    /// The server's start.
+    /// The start of the server.
     #[schema(value_type = schema::Epoch)]
     pub epoch: Epoch,
-    /// The revision at which the report was taken in: what is desired from there on knows of it.
+    /// The revision at which the server took the report in. Desired states of later revisions take it into account.
     #[schema(value_type = schema::Revision)]
     pub revision: Revision,
     /// The protocol that the server speaks: see [`crate::PROTOCOL`].
     #[serde(default = "crate::oldest_protocol")]
     pub protocol: u32,
-    /// The agent's number, to be named from now on.
+    /// The agent's incarnation, which it names from now on.
     #[schema(value_type = schema::Incarnation)]
     pub incarnation: Incarnation,
 }

@@ -1,4 +1,4 @@
-//! A report on its way in: what was written becomes what the core takes.
+//! Decoding of reports: from JSON types to what the core takes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use super::{
 use crate::{ExitStatus, Invalid};
 
 impl ReportRequest {
-    /// The report as the core takes it, with the runner that the path names.
+    /// Returns the report as the core takes it, with the runner that the path names.
     pub fn into_report(self, runner: RunnerId) -> Result<RunnerReport, Invalid> {
         let number = |at: usize, field: &str| format!("{field}[{at}]");
         let gpus = self.gpus.into_iter().enumerate().map(|(at, gpu)| gpu.into_report(&number(at, "gpus")));
@@ -104,7 +104,7 @@ fn words(field: &str, text: &str) -> Result<ReasonText, Invalid> {
     ReasonText::new(text).map_err(|error| Invalid::new(field, error.to_string()))
 }
 
-/// A replica is a name, not memory.
+/// Returns the physical device behind an advertised name: a replica is a name, not memory.
 fn physical(path: &str, field: &str, advertised: &str) -> Result<DeviceUuid, Invalid> {
     DeviceUuid::physical(advertised).map_err(|error| Invalid::new(format!("{path}.{field}"), error.to_string()))
 }
@@ -148,7 +148,7 @@ impl ReportedSlot {
         })
     }
 
-    /// How a slot that is gone came to its end.
+    /// Returns how a slot that is gone came to its end.
     fn end(&self) -> SlotEnd {
         match (self.exit_code, self.reason.as_deref()) {
             (Some(code), _) => SlotEnd::Exited(code),

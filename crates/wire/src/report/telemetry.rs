@@ -1,44 +1,44 @@
-//! How GPUs are doing and how they are joined: shown to people, and of no consequence for what is placed where.
+//! Readings of GPUs and their connections. They are shown to people and decide nothing.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::schema;
 
-/// How a GPU is doing. What its driver does not say is absent.
+/// Readings of a GPU. A reading that the driver does not have is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct GpuTelemetry {
-    /// How hot it is.
+    /// The temperature.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature_celsius: Option<u32>,
-    /// What it draws.
+    /// The power draw.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_milliwatts: Option<u32>,
-    /// Who may use it.
+    /// How many processes may use the GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compute_mode: Option<ComputeMode>,
-    /// Memory errors that were put right since the driver was loaded.
+    /// Memory errors that were corrected since the driver was loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ecc_corrected: Option<u64>,
-    /// Memory errors that were not.
+    /// Memory errors that were not corrected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ecc_uncorrected: Option<u64>,
-    /// The last error that the driver told by itself.
+    /// The last error (Xid) that the driver raised.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_xid: Option<u64>,
-    /// Its place on the bus.
+    /// The address of the GPU on the bus.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pci_bus_id: Option<String>,
-    /// The NUMA node that it is nearest to.
+    /// The nearest NUMA node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa_node: Option<u32>,
-    /// Why its numbers are not to be trusted, in words.
+    /// Why the readings are not reliable, as a text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
 
-/// Who may use a GPU.
+/// How many processes may use a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ComputeMode {
@@ -46,20 +46,20 @@ pub enum ComputeMode {
     Shared,
     /// One process at a time.
     Exclusive,
-    /// Nobody.
+    /// No process.
     Prohibited,
-    /// A word that this version does not know.
+    /// A value that this version does not know.
     #[serde(other)]
     Unknown,
 }
 
-/// What joins two GPUs of a machine.
+/// The connection between two GPUs of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GpuLink {
-    /// Which two.
+    /// The UUIDs of the two GPUs.
     #[schema(value_type = [schema::AdvertisedUuid; 2])]
     pub between: [String; 2],
-    /// How far up the bus they meet.
+    /// How far up the bus the two meet.
     pub closeness: Closeness,
     /// How many NVLinks lead straight from one to the other.
     #[serde(default)]
@@ -69,23 +69,23 @@ pub struct GpuLink {
     pub nvlink: bool,
 }
 
-/// How far up from two GPUs one meets the other; nearer comes first.
+/// How far up the bus two GPUs meet; nearer comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Closeness {
-    /// On one board.
+    /// The two are on one board.
     Board,
-    /// Under one switch.
+    /// The two meet in one switch.
     Switch,
-    /// Under several switches.
+    /// Several switches are between the two.
     Switches,
-    /// Under one host bridge.
+    /// The two meet in one host bridge.
     HostBridge,
-    /// In one NUMA node.
+    /// The two meet in one NUMA node.
     Node,
-    /// Somewhere in the machine.
+    /// The connection crosses NUMA nodes.
     System,
-    /// A word that this version does not know.
+    /// A value that this version does not know.
     #[serde(other)]
     Unknown,
 }

@@ -1,4 +1,4 @@
-//! A report on its way out: what an agent knows becomes what is written.
+//! Encoding of reports: from what an agent knows to JSON types.
 
 use std::collections::BTreeMap;
 
