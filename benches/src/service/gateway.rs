@@ -11,6 +11,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{Request, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use axum::serve::ListenerExt;
 use futures_util::stream;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
@@ -34,6 +35,9 @@ pub const UPSTREAM: &str = "BERTH_BENCH_UPSTREAM";
 pub async fn engine() -> anyhow::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     announce(listener.local_addr()?);
+    let listener = listener.tap_io(|stream| {
+        let _ = stream.set_nodelay(true);
+    });
     Ok(axum::serve(listener, Router::new().route("/v1/chat/completions", post(words))).await?)
 }
 
@@ -140,7 +144,7 @@ pub async fn read_stream(address: SocketAddr, model: &str) -> anyhow::Result<Dur
             bail!("no stream: {}", String::from_utf8_lossy(&text));
         }
     }
-    let words = text.windows(6).filter(|window| window == b"data: ").count();
+    let words = text.windows(6).filter(|window| *window == b"data: ").count();
     ensure!(words == WORDS as usize + 1, "{words} events: {}", String::from_utf8_lossy(&text[..text.len().min(500)]));
     first.context("no word")
 }

@@ -15,8 +15,9 @@ use berth_domain::{
 use berth_server::config::Config;
 use berth_server::decision_log::DecisionLog;
 use berth_server::engine::{Engine, Record};
-use berth_server::http::access::{Gate, guard};
 use berth_server::http::body::{Json, Query};
+use berth_server::http::layers::around_handler;
+use berth_server::http::layers::authentication::RouteAccess;
 use berth_server::http::{App, Tools};
 use berth_server::limits::Limits;
 use berth_server::logging::LogLevel;
@@ -78,7 +79,7 @@ pub async fn serve(config: &Config) -> anyhow::Result<()> {
         }
     });
     let app = idle_app(config)?;
-    let gate = from_fn_with_state(Gate { app: app.clone(), access: Access::Submit }, guard);
+    let gate = from_fn_with_state(RouteAccess { app: app.clone(), access: Access::Submit }, around_handler);
     let router = Router::new().route("/api/v1/workloads", post(submit)).route_layer(gate).with_state(app);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     announce(listener.local_addr()?);

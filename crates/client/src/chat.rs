@@ -42,8 +42,8 @@ impl Client {
 
     /// How a model fares, as the gateway says it: whether it is loaded, and how far its load has come.
     pub async fn model_status(&self, model: &str) -> Result<Value, ClientError> {
-        let route: Route<Value> =
-            Route::get(&[&["v1", "models"], model.split('/').collect::<Vec<_>>().as_slice()].concat());
+        let path: Vec<&str> = ["v1", "models"].into_iter().chain(model.split('/')).collect();
+        let route: Route<Value> = Route::get(&path);
         self.ask(&route).await.map(|answer| answer.body)
     }
 }

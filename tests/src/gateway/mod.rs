@@ -1,11 +1,6 @@
 //! A gateway between a client and a slot that a test plays: a real server, an agent whose slots take as long to load as a
 //! test says, and an engine that answers, or misbehaves, as a test says.
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a harness for tests: whatever goes wrong here is a failed test"
-)]
+#![expect(clippy::unwrap_used, reason = "a harness for tests: whatever goes wrong here is a failed test")]
 
 mod engine;
 mod loader;

@@ -11,8 +11,8 @@ use berth_wire::{DesiredQuery, ProblemCode, ReportRequest};
 use tokio::time::Instant;
 
 use super::App;
-use super::access::Peer;
 use super::body::{Json, LargeBody, Named, Query};
+use super::layers::authentication::Peer;
 use super::problem::Failure;
 use crate::clock;
 use crate::requests::Due;

@@ -12,7 +12,8 @@ use berth_gateway::{Catalogue, Gateway, GatewayConfig, Groups, LeaseSource, Serv
 use berth_wire::{Explanation, Problem, ProblemCode, SubmitRequest, Workload};
 use tokio::time::Instant;
 
-use super::access::{Gate, guard};
+use super::layers::around_handler;
+use super::layers::authentication::RouteAccess;
 use super::problem::Failure;
 use super::workloads::{refuse_submission, shown, wait_until};
 use super::{App, explain};
@@ -25,9 +26,9 @@ pub type OwnGateway = Gateway<App>;
 
 /// The routes of the gateway, below `/v1`.
 pub(super) fn routes(app: &App, gateway: &OwnGateway, config: &GatewayConfig) -> Router<App> {
-    let gate = |access| from_fn_with_state(Gate { app: app.clone(), access }, guard);
+    let layers = |access| from_fn_with_state(RouteAccess { app: app.clone(), access }, around_handler);
     let Groups { read, submit } = gateway.routes::<App>();
-    let inner = read.route_layer(gate(Access::Read)).merge(submit.route_layer(gate(Access::Submit)));
+    let inner = read.route_layer(layers(Access::Read)).merge(submit.route_layer(layers(Access::Submit)));
     berth_gateway::finish(inner, config, refusal_in)
 }
 

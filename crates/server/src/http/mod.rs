@@ -1,9 +1,8 @@
-//! HTTP: the door. A request becomes a command or a look at a view; an answer becomes JSON.
+//! HTTP: a request becomes a command or a read of a view, and an answer becomes JSON.
 //!
-//! [`router`] has the whole API on one screen. A file for each resource holds its handlers; [`problem`] is the only
-//! place that knows HTTP statuses of errors; [`access`] lets callers pass or not.
+//! [`router`] has the whole API on one screen. A file for each resource holds its handlers; [`layers`] is what happens
+//! around every handler; [`problem`] makes failures of errors.
 
-pub mod access;
 mod admin;
 mod agents;
 mod backup;
@@ -17,6 +16,7 @@ pub mod gateway;
 mod health;
 mod history;
 mod joining;
+pub mod layers;
 mod listing;
 mod logs;
 mod machines;

@@ -12,8 +12,8 @@ use berth_wire::{PROBLEM_MEDIA_TYPE, ProblemCode, RequestId};
 use http_body_util::BodyExt;
 
 use super::App;
-use super::access::close_after;
 use super::body::NamedPair;
+use super::layers::unread_body::close_after;
 use super::problem::Failure;
 use crate::clock;
 use crate::requests::{BrokenOff, Media, Outgoing};

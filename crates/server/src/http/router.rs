@@ -12,8 +12,11 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::access::{Asking, Gate, admit, furnish, guard, refuse};
 use super::gateway::OwnGateway;
+use super::layers::authentication::{RouteAccess, authorize};
+use super::layers::refusal_audit::AuditedRequest;
+use super::layers::unread_body::refuse;
+use super::layers::{around_handler, response_headers};
 use super::problem::Failure;
 use super::{
     App, admin, agents, backup, catalogue, estimates, events, explain, fleet, health, history, joining, logs, machines,
@@ -117,13 +120,14 @@ fn unversioned() -> [(Access, OpenApiRouter<App>); 2] {
 
 /// Every route behind its gate, and the description of all of them.
 fn assemble(app: &App) -> (Router<App>, OpenApi) {
-    let gate = |access| from_fn_with_state(Gate { app: app.clone(), access }, guard);
+    let layers = |access| from_fn_with_state(RouteAccess { app: app.clone(), access }, around_handler);
     let groups = versioned().into_iter().chain(scheduling()).chain(unversioned());
     let described = groups.fold(OpenApiRouter::new(), |all, (access, routes)| {
-        all.merge(openapi::describe(routes, access).route_layer(gate(access)))
+        all.merge(openapi::describe(routes, access).route_layer(layers(access)))
     });
     let (routes, description) = described.split_for_parts();
-    let routes = short().into_iter().fold(routes, |all, (access, routes)| all.merge(routes.route_layer(gate(access))));
+    let routes =
+        short().into_iter().fold(routes, |all, (access, routes)| all.merge(routes.route_layer(layers(access))));
     (routes, openapi::finish(description))
 }
 
@@ -140,10 +144,10 @@ pub fn router(app: App, gateway: Option<(&OwnGateway, &GatewayConfig)>) -> Route
         Some((gateway, config)) => routes.merge(super::gateway::routes(&app, gateway, config)),
         None => routes,
     };
-    let gate = |access| from_fn_with_state(Gate { app: app.clone(), access }, guard);
-    let documents = openapi::documents(&description).route_layer(gate(Access::Public));
+    let layers = |access| from_fn_with_state(RouteAccess { app: app.clone(), access }, around_handler);
+    let documents = openapi::documents(&description).route_layer(layers(Access::Public));
     // What is not there is shown to nobody who may not look.
-    let nothing = any(not_found).layer(gate(Access::Read));
+    let nothing = any(not_found).layer(layers(Access::Read));
     routes
         .merge(documents)
         .fallback_service(nothing.with_state(app.clone()))
@@ -159,14 +163,14 @@ async fn not_found(uri: Uri) -> Failure {
 /// A wrong method tells nobody what is there who may not look.
 async fn wrong_method(State(app): State<App>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
-    let gate = Gate { app, access: Access::Read };
-    let asking = Asking::of(&parts);
-    let failure = admit(&gate, &mut parts).await.err().unwrap_or_else(|| {
+    let route = RouteAccess { app, access: Access::Read };
+    let audited = AuditedRequest::new(&parts);
+    let failure = authorize(&route, &mut parts).await.err().unwrap_or_else(|| {
         let detail = "not with this method: the Allow header names those that work";
         Failure::new(ProblemCode::WrongMethod, detail)
     });
     let mut response = refuse(failure, body, parts.version).await;
-    asking.record_refusal(&gate.app, &response);
-    furnish(response.headers_mut(), &gate.app);
+    audited.record_refusal(&route.app, &response);
+    response_headers::add(response.headers_mut(), &route.app);
     response
 }

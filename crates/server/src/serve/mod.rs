@@ -29,7 +29,7 @@ use tokio::sync::{mpsc, watch};
 use tower::{Service, ServiceExt};
 
 use crate::config::LimitsConfig;
-use crate::http::access::Peer;
+use crate::http::layers::authentication::Peer;
 use crate::http::problem::Failure;
 use crate::limits::Limits;
 use crate::tls::Tls;
