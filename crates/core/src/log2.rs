@@ -56,6 +56,11 @@ impl Log2 {
         Self(i64::try_from(scaled).unwrap_or(i64::MAX))
     }
 
+    /// The same to 1/16, rounded down: numbers that differ by less than a twentieth are mostly equal.
+    pub(crate) fn coarse(self) -> Self {
+        Self(self.0 & !(ONE / 16 - 1))
+    }
+
     /// The logarithm of the product.
     pub(crate) fn times(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))

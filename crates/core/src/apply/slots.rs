@@ -84,7 +84,7 @@ impl State {
     pub(super) fn learn_from(&mut self, model: ModelKey) {
         let shape = self.models.get(model).and_then(|row| self.shapes.get(row.shape));
         if shape.is_some_and(|row| self.learned.note_shape(&row.shape)) {
-            self.index.touch_all();
+            self.index.touch_strands();
         }
     }
 

@@ -111,12 +111,19 @@ struct Touched {
     devices: SmallVec<[DeviceKey; 8]>,
     runners: SmallVec<[RunnerKey; 4]>,
     hosts: SmallVec<[MachineKey; 2]>,
+    /// What is stranded on every runner: the ratio that was learned changed.
+    strands: bool,
     all: bool,
 }
 
 impl Index {
     pub(crate) fn touch_all(&mut self) {
         self.touched = Touched { all: true, ..Touched::default() };
+    }
+
+    /// What would be stranded is to be computed anew, everywhere.
+    pub(crate) fn touch_strands(&mut self) {
+        self.touched.strands = true;
     }
 
     pub(crate) fn touch_device(&mut self, device: DeviceKey) {

@@ -28,7 +28,7 @@ impl State {
             return;
         }
         let touched = std::mem::take(&mut self.index.touched);
-        let Touched { devices, runners, hosts, .. } = touched;
+        let Touched { devices, runners, hosts, strands, .. } = touched;
         let mut sets = SmallVec::<[RunnerKey; 4]>::new();
         for machine in hosts {
             let of_machine = self.machines.get(machine).map(|machine| machine.runners.clone()).unwrap_or_default();
@@ -44,6 +44,10 @@ impl State {
             }
         }
         runners.iter().for_each(|runner| self.refresh_runner(*runner));
+        if strands {
+            self.runners.keys().into_iter().for_each(|runner| self.refresh_sets(runner));
+            return;
+        }
         sets.into_iter().filter(|runner| !runners.contains(runner)).for_each(|runner| self.refresh_sets(runner));
     }
 

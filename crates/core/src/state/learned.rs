@@ -87,12 +87,17 @@ impl Learned {
         });
     }
 
-    /// The ratio follows once it is an eighth off: then every entry of the index is made anew.
+    /// The ratio is looked at less and less often, and follows if it is a 32nd off: every entry of the index depends
+    /// on it.
     fn follow_ratio(&mut self) -> bool {
+        let is_time = self.asks.is_power_of_two() && (self.asks >= 64 || self.asks.trailing_zeros() % 2 == 0);
+        if !is_time {
+            return false;
+        }
         let bytes = u128::from(self.memory_mib) << 20;
         let ratio = bytes.checked_div(u128::from(self.cpu)).and_then(|ratio| u64::try_from(ratio).ok()).unwrap_or(0);
         let (now, next) = (u128::from(self.bytes_per_millicore), u128::from(ratio));
-        let is_close = next * 8 <= now * 9 && now * 8 <= next * 9;
+        let is_close = next * 32 <= now * 33 && now * 32 <= next * 33;
         if is_close {
             return false;
         }

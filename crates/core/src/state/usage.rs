@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::log2::Log2;
 
 /// Requests after which a use counts half.
-const HALF_LIFE: u64 = 200;
+const HALF_LIFE: u64 = 240;
 /// How long a start takes for each GiB, as long as nobody has seen one.
 const MILLIS_PER_GIB: u64 = 1000;
 
@@ -45,13 +45,13 @@ impl Usage {
     }
 
     /// What is lost with a slot: the uses, times what it costs to start it again. A start that took no time was not
-    /// measured.
+    /// measured. It is rounded, so that between nearly equal slots others things decide: bytes, then how long it is idle.
     pub(crate) fn loss(&self, gpu: Option<&GpuName>, bytes: Bytes) -> Log2 {
         let seen = self.starts.iter().find(|(name, _)| name.as_ref() == gpu).map(|(_, millis)| *millis);
         let estimated = || (u128::from(bytes.get()) * u128::from(MILLIS_PER_GIB)) >> 30;
         let millis =
             seen.filter(|millis| *millis > 0).unwrap_or_else(|| u64::try_from(estimated()).unwrap_or(u64::MAX));
-        self.uses.unwrap_or_default().times(Log2::of(millis))
+        self.uses.unwrap_or_default().times(Log2::of(millis)).coarse()
     }
 }
 
