@@ -1,15 +1,16 @@
-//! The account of one resource. The only place where memory (or CPU, or RAM) is added or subtracted.
+//! The account of one resource: the memory of a device, or the CPU or RAM of a machine.
 //!
-//! Two lines hold at every instant:
+//! A claim enters a ledger, changes its phase and leaves it only through the methods of this file. How much of a device
+//! is foreign is computed elsewhere (`decide/report/foreign.rs`) and set here. Two inequalities hold at every instant:
 //!
 //! ```text
 //! now:     held + releasing + foreign           <= capacity
 //! future:  held            + foreign + promised <= capacity
 //! ```
 //!
-//! [`Ledger::check`] answers "does it fit", and [`Ledger::claim`] takes the memory by asking it. Reality may break a
-//! line (capacity shrinks, foreign use grows, a process takes more than its claim): then the ledger is overcommitted,
-//! offers nothing, and takes no claim until the lines hold again. The fields are private: there is no way around this.
+//! [`Ledger::check`] answers "does it fit", and [`Ledger::claim`] takes the memory by asking it. Reality may break
+//! one (capacity shrinks, foreign use grows, a process takes more than its claim): then the ledger is overcommitted,
+//! offers nothing, and takes no claim until both hold again. The fields are private: there is no way around this.
 
 use berth_domain::{Bytes, Fraction, Millicores};
 use serde::{Deserialize, Serialize};

@@ -13,16 +13,17 @@
 //! [`step()`] carries a command through: what is due first, then the command, then whatever it made possible. The
 //! events of a step are what a journal keeps; replaying them with [`apply()`] gives the same state.
 //!
-//! | room | purpose |
+//! | module | purpose |
 //! | --- | --- |
-//! | [`Ledger`] | the only place where memory is added or subtracted |
+//! | [`Ledger`] | the account of one device, CPU or RAM; claims enter and leave it here |
 //! | `state` | rows and what follows from them |
 //! | `index` | where to look, so that a decision examines a handful of devices |
-//! | `plan` | where a slot goes and at whose cost; changes nothing |
-//! | `decide` | what a command means; one file for each |
+//! | `plan` | where a slot goes and which slots are evicted for it; changes nothing |
+//! | `decide` | what a command means, in files by subject |
 //! | `settle` | what a change made possible |
 //! | `apply` | making an event true; cannot fail |
 //! | `memory` | what models were seen to use, beside what they are charged |
+//! | `desired` | what a runner should run |
 //! | `explain` | why, as data and as text |
 //! | [`invariants`] | what must be true, recomputed from scratch |
 //! | [`view`] | what others may read; [`WorkChanges`] and [`FleetChanges`] tell which of it to read again |

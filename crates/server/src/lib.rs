@@ -7,9 +7,9 @@
 //! HTTP body -> wire type -> Command -> writer: engine (decide, apply) -> journal (durable) -> views -> answer
 //! ```
 //!
-//! | room | purpose |
+//! | module | purpose |
 //! | --- | --- |
-//! | [`http`] | the door: routes, access, bodies, problems |
+//! | [`http`] | routes, the layers around handlers, bodies, problems |
 //! | [`writer`] | the one thread that owns the state |
 //! | [`engine`] | the step itself, apart from threads, sockets, files and clocks |
 //! | [`views`] | what is published: rows, waiters, decisions, events, numbers |
@@ -18,7 +18,7 @@
 //! | [`trust`] | tokens, rates, the audit log |
 //! | [`compact`] | snapshots, made beside the writer |
 //! | [`backup`] | backups, taken while the server serves, and restored |
-//! | [`decision_log`] | the log of decisions, written beside the writer |
+//! | [`decision_log`] | the log of decisions and events, written by a thread of its own |
 //! | [`estimator`] | estimates from model files, read beside everything else |
 //! | [`serve`] | sockets, TLS, limits, shutdown |
 //! | [`StandaloneGateway`] | the gateway as a process of its own |

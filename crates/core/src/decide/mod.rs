@@ -1,6 +1,7 @@
 //! What a command means: events, an answer, and why. Reads the state, changes nothing.
 //!
-//! One command, one file. [`decide`] is pure; [`crate::step`] makes its events true and settles what follows.
+//! One file for each group of commands. [`decide`] is pure; [`crate::step`] applies its events and settles what follows. A
+//! report is decided in phases, each on the state that the one before it left: [`decide`] is its first.
 
 mod arguments;
 mod fleet;

@@ -17,7 +17,7 @@
 //! | `Slots` | holds what the parts above know of slots | |
 //!
 //! One task does the rounds. Calls that may block (the driver, the server) run elsewhere and answer through channels,
-//! so that a driver that hangs or a server that is away delays no round.
+//! so that a server that is away delays no round, and a driver that hangs delays one by its deadline at most.
 
 mod act;
 mod adopt;

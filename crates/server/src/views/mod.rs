@@ -1,6 +1,6 @@
 //! What others read: published by the writer after each durable batch, never locked by a slow reader.
 //!
-//! | room | purpose |
+//! | module | purpose |
 //! | --- | --- |
 //! | [`Views`] | rows as they are, by id |
 //! | [`waiters`] | who waits for a row to change |

@@ -5,8 +5,8 @@
 //!         -> one durable append -> published -> answered
 //! ```
 //!
-//! Nothing is visible or acknowledged before it is durable. A failed append ends the process: no client is answered, and
-//! the journal is the truth at the next start.
+//! What the journal keeps is durable before it is visible or acknowledged. (Heartbeats and telemetry are not kept.)
+//! A failed append ends the process: no client is answered, and the journal is the truth at the next start.
 //!
 //! [`Writer`] is what the rest of the server holds. [`message`](self) lists what may be asked, `inbox` makes batches of
 //! it, `journal_space` turns commands away before they are decided, and `writer_loop` is the thread.
