@@ -41,5 +41,7 @@ pub fn fill(trace: &Trace, placement: Placement, seed: u64) -> Fill {
         }
     }
     let faults = fleet.faults().to_vec();
-    Fill { unallocated: sum / f64::from(events.max(1)), curve, samples: fleet.samples, faults }
+    // In a small fleet one piece of work may carry the demand past the percent that is looked at.
+    let unallocated = if events > 0 { sum / f64::from(events) } else { 100.0 - curve[100] };
+    Fill { unallocated, curve, samples: fleet.samples, faults }
 }

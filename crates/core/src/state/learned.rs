@@ -90,7 +90,7 @@ impl Learned {
     /// The ratio is looked at less and less often, and follows if it is a 32nd off: every entry of the index depends
     /// on it.
     fn follow_ratio(&mut self) -> bool {
-        let is_time = self.asks.is_power_of_two() && (self.asks >= 64 || self.asks.trailing_zeros() % 2 == 0);
+        let is_time = self.asks.is_power_of_two() && (self.asks >= 64 || self.asks.trailing_zeros().is_multiple_of(2));
         if !is_time {
             return false;
         }

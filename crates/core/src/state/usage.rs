@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::log2::Log2;
 
 /// Requests after which a use counts half.
-const HALF_LIFE: u64 = 240;
+const HALF_LIFE: u64 = 200;
 /// How long a start takes for each GiB, as long as nobody has seen one.
 const MILLIS_PER_GIB: u64 = 1000;
 
