@@ -187,7 +187,7 @@ impl<C: Clone> Passing<C> {
             }
             let is_last = self.remaining == Some(0);
             let mut passed = match &mut self.events {
-                Some(events) => events.take(piece),
+                Some(events) => events.take(&piece),
                 None => piece,
             };
             if is_last {

@@ -13,14 +13,14 @@ pub(crate) struct WholeEvents {
 
 impl WholeEvents {
     /// Takes a piece of the stream, and returns what may be passed on; that may be nothing.
-    pub(crate) fn take(&mut self, piece: Bytes) -> Bytes {
+    pub(crate) fn take(&mut self, piece: &Bytes) -> Bytes {
         if self.kept.is_empty() {
             // Engines send an event at a time, so this is nearly always all of it, and nothing is copied.
-            let end = end_of_events(&piece).unwrap_or(if piece.len() > LARGEST_KEPT { piece.len() } else { 0 });
+            let end = end_of_events(piece).unwrap_or(if piece.len() > LARGEST_KEPT { piece.len() } else { 0 });
             self.kept.extend_from_slice(&piece[end..]);
             return piece.slice(..end);
         }
-        self.kept.extend_from_slice(&piece);
+        self.kept.extend_from_slice(piece);
         let end = end_of_events(&self.kept);
         let end = end.or_else(|| (self.kept.len() > LARGEST_KEPT).then_some(self.kept.len()));
         end.map(|end| self.kept.split_to(end).freeze()).unwrap_or_default()
@@ -52,7 +52,7 @@ mod tests {
             let mut events = WholeEvents::default();
             let mut passed = Vec::new();
             for piece in text.chunks(size) {
-                let out = events.take(Bytes::copy_from_slice(piece));
+                let out = events.take(&Bytes::copy_from_slice(piece));
                 assert!(out.is_empty() || out.ends_with(b"\n\n") || out.ends_with(b"\r\n\r\n"), "{size}: {out:?}");
                 passed.extend_from_slice(&out);
             }

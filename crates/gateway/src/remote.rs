@@ -22,6 +22,9 @@ use crate::source::{Catalogue, LeaseSource, ServedModel, Ticket};
 /// How long a copy of the catalogue is good.
 const CATALOGUE_LIFETIME: Duration = Duration::from_secs(1);
 
+/// The catalogue, and since when it is known.
+type KnownModels = (Instant, Arc<Vec<Model>>);
+
 /// A caller's key, if they sent one.
 #[derive(Clone, Debug)]
 pub struct Key(Option<SecretString>);
@@ -30,7 +33,7 @@ pub struct Key(Option<SecretString>);
 #[derive(Clone, Debug)]
 pub struct RemoteLeases {
     client: Client,
-    known: Arc<Mutex<Option<(Instant, Arc<Vec<Model>>)>>>,
+    known: Arc<Mutex<Option<KnownModels>>>,
 }
 
 impl RemoteLeases {
@@ -40,6 +43,7 @@ impl RemoteLeases {
         Self { client, known: Arc::default() }
     }
 
+    #[expect(clippy::result_large_err, reason = "a problem is passed on as it is, once for each request that fails")]
     fn client_of(&self, caller: &Key) -> Result<Client, Problem> {
         self.client.with_token(caller.0.as_ref()).map_err(problem)
     }
@@ -47,9 +51,7 @@ impl RemoteLeases {
     /// The catalogue, as this caller may see it. Whoever may read it sees the same, and who asks for a lease is asked
     /// for their key again.
     async fn models(&self, caller: &Key) -> Result<Arc<Vec<Model>>, Problem> {
-        let fresh = |(since, models): &(Instant, Arc<Vec<Model>>)| {
-            (since.elapsed() < CATALOGUE_LIFETIME).then(|| models.clone())
-        };
+        let fresh = |(since, models): &KnownModels| (since.elapsed() < CATALOGUE_LIFETIME).then(|| models.clone());
         if let Some(models) = self.known.lock().as_ref().and_then(fresh) {
             return Ok(models);
         }

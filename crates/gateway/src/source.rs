@@ -61,6 +61,7 @@ pub trait LeaseSource: Clone + std::fmt::Debug + Send + Sync + 'static {
     type Caller: Clone + std::fmt::Debug + Send + Sync + Unpin + 'static;
 
     /// Who sends this request.
+    #[expect(clippy::result_large_err, reason = "a problem is passed on as it is, once for each request that fails")]
     fn caller(&self, request: &Parts) -> Result<Self::Caller, Problem>;
 
     /// The model that is called so, by its name or an alias.

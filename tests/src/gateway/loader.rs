@@ -68,13 +68,9 @@ impl Drop for Loader {
 fn work(agent: &mut FakeAgent, orders: &Mutex<Orders>) {
     let mut begun: BTreeMap<String, Instant> = BTreeMap::new();
     loop {
-        let (load, fails, kills) = {
-            let mut orders = orders.lock().unwrap();
-            if orders.stops {
-                return;
-            }
-            (orders.load, orders.fails, std::mem::take(&mut orders.kills))
-        };
+        if orders.lock().unwrap().stops {
+            return;
+        }
         let mut changed = match agent.try_desired("20ms") {
             Ok(reply) if reply.status == 200 => agent.follow(&reply.body),
             _ => {
@@ -82,7 +78,12 @@ fn work(agent: &mut FakeAgent, orders: &Mutex<Orders>) {
                 continue;
             }
         };
-        orders.lock().unwrap().started = agent.started.iter().map(|(slot, _)| slot.clone()).collect();
+        // What it is told counts for every slot that it hears of afterwards.
+        let (load, fails, kills) = {
+            let mut orders = orders.lock().unwrap();
+            orders.started = agent.started.iter().map(|(slot, _)| slot.clone()).collect();
+            (orders.load, orders.fails, std::mem::take(&mut orders.kills))
+        };
         for slot in agent.slots.keys().cloned().collect::<Vec<_>>() {
             let state = agent.slots[&slot].state.clone();
             let since = *begun.entry(slot.clone()).or_insert_with(Instant::now);

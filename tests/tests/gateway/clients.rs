@@ -97,7 +97,7 @@ fn a_real_llama_cpp_server_answers_the_real_client_libraries() {
     let answer = client(&base, "tiny", "chat");
     assert_eq!(answer["object"], "chat.completion", "{answer}");
     let streamed = client(&base, "gpt-tiny", "stream");
-    assert!(streamed["pieces"].as_u64().unwrap() >= 8, "{streamed}");
+    assert!(streamed["pieces"].as_u64().unwrap() >= 2, "{streamed}");
     assert!(client(&base, "tiny", "completion")["text"].is_string());
     assert_eq!(client(&base, "tiny", "models")["status"], "loaded");
 }

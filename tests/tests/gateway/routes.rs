@@ -1,7 +1,7 @@
 //! Routes, names, the catalogue, and the shapes of errors.
 
 use berth_tests::gateway::Stage;
-use berth_tests::service::GIB;
+use berth_tests::service::{GIB, Options};
 use serde_json::json;
 
 #[test]
@@ -78,7 +78,9 @@ fn a_form_for_transcriptions_is_passed_on_as_it_came() {
 
 #[test]
 fn web_pages_of_named_origins_may_ask_and_others_may_not() {
-    let stage = Stage::with(&["gateway.cors_origins=[\"https://chat.example.org\"]"]);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "[gateway]\ncors_origins = [\"https://chat.example.org\"]\n").unwrap();
+    let stage = Stage::of(Options::default().config(file.path()), &[]);
     stage.model("m", 40);
     let preflight = |origin: &str| {
         let ask = stage.api.ask("OPTIONS", "/v1/chat/completions").header("origin", origin);
