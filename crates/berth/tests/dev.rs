@@ -69,3 +69,16 @@ fn everything_ends_with_it() {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+#[test]
+fn the_export_line_is_all_that_curl_needs() {
+    let mut dev = Dev::start();
+    let export = dev.line_with("export BERTH_SERVER=");
+    let ask = "curl -s -o /dev/null -w '%{http_code}' -H \"Authorization: Bearer $BERTH_TOKEN\" $BERTH_SERVER/scheduler/slots";
+    let status = |script: &str| {
+        let output = Command::new("sh").args(["-c", script]).env_remove("BERTH_TOKEN").output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!(status(&format!("{export}; {ask}")), "200", "{export}");
+    assert_eq!(status(&format!("{export}; unset BERTH_TOKEN; {ask}")), "401", "without the token nothing is shown");
+}

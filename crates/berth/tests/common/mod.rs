@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -11,6 +11,7 @@ use serde_json::Value;
 pub(crate) struct Dev {
     pub(crate) child: Child,
     pub(crate) url: String,
+    output: BufReader<ChildStdout>,
     data: tempfile::TempDir,
 }
 
@@ -24,9 +25,21 @@ impl Dev {
             .spawn()
             .unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
         let url = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap().to_owned();
-        Self { child, url, data }
+        Self { child, url, output, data }
+    }
+
+    /// Reads what `berth dev` prints, up to and including the first line that contains `text`.
+    pub(crate) fn line_with(&mut self, text: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.output.read_line(&mut line).unwrap(), 0, "berth dev printed no line with {text:?}");
+            if line.contains(text) {
+                return line.trim().to_owned();
+            }
+        }
     }
 
     /// The admin's token, which `berth dev` prints for curl.
