@@ -76,7 +76,7 @@ impl SystemUnderTest {
             }
             AgentTransition::Reboot => self.reboot(machine),
             AgentTransition::Foreign { gpu: n, gib } => {
-                self.change_gpu(machine, gpu(n), |row| row.foreign = Bytes::gib(*gib))
+                self.change_gpu(machine, gpu(n), |row| row.foreign = Bytes::gib(*gib));
             }
             AgentTransition::Health { gpu: n, health } => {
                 let health = match health {
@@ -89,7 +89,7 @@ impl SystemUnderTest {
             }
             AgentTransition::Unplug { gpu: n } => self.change_gpu(machine, gpu(n), |row| row.listed = !row.listed),
             AgentTransition::Resize { gpu: n, gib } => {
-                self.change_gpu(machine, gpu(n), |row| row.total = Bytes::gib(*gib))
+                self.change_gpu(machine, gpu(n), |row| row.total = Bytes::gib(*gib));
             }
             _ => {}
         }

@@ -206,7 +206,7 @@ fn wait(stream: &mut TcpStream, pause: Duration) -> bool {
     let _ = stream.set_read_timeout(Some(pause));
     // A client says nothing more: what can be read is its end.
     match stream.read(&mut [0; 1]) {
-        Ok(_) => false,
+        Ok(0 | 1..) => false,
         Err(error) => matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
     }
 }

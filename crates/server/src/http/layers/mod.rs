@@ -85,7 +85,7 @@ async fn call_handler(
         answering.await
     };
     revocation::end_stream_when_revoked(&route.app, caller, &mut response);
-    if unread.is_in_the_way().await {
+    if unread.blocks_connection().await {
         close_after(&mut response, version);
     }
     response

@@ -54,7 +54,7 @@ pub(super) struct UnreadBody(Option<oneshot::Receiver<Body>>);
 
 impl UnreadBody {
     /// Reads what was left if it is known to be small, and says whether anything still stands in front of the next request.
-    pub(super) async fn is_in_the_way(self) -> bool {
+    pub(super) async fn blocks_connection(self) -> bool {
         let Some(rest) = self.0.and_then(|mut receiver| receiver.try_recv().ok()) else { return false };
         let is_small = rest.size_hint().upper().is_some_and(|most| most <= SMALL_BODY as u64);
         !is_small || !tokio::time::timeout(READ_DEADLINE, rest.collect()).await.is_ok_and(|read| read.is_ok())
@@ -101,11 +101,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_small_rest_is_read_and_a_large_one_is_in_the_way() {
+    async fn a_small_rest_is_read_and_a_large_one_blocks_connection() {
         for (size, expected) in [(10, false), (SMALL_BODY + 1, true)] {
             let (request, unread) = track(Request::new(Body::from(vec![b'x'; size])));
             drop(request);
-            assert_eq!(unread.is_in_the_way().await, expected, "{size} bytes");
+            assert_eq!(unread.blocks_connection().await, expected, "{size} bytes");
         }
     }
 
@@ -113,6 +113,6 @@ mod tests {
     async fn a_body_that_was_read_is_not_in_the_way() {
         let (request, unread) = track(Request::new(Body::from("short")));
         assert_eq!(request.into_body().collect().await.unwrap().to_bytes(), "short");
-        assert!(!unread.is_in_the_way().await);
+        assert!(!unread.blocks_connection().await);
     }
 }
