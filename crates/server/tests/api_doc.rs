@@ -1,7 +1,5 @@
 //! The table of problem codes in `docs/API.md` is the one that the code makes.
 
-#![expect(clippy::unwrap_used, reason = "a test says so when it fails")]
-
 use std::path::Path;
 
 use berth_wire::ProblemCode;

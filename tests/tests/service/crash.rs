@@ -202,7 +202,7 @@ fn s1_killed_in_a_storm_of_writers_nothing_acknowledged_is_lost() {
             for number in 0..WRITERS {
                 let (api, acknowledgements, acknowledged) = (&api, &acknowledgements, &acknowledged);
                 scope.spawn(move || {
-                    write_until_the_server_is_killed(api, acknowledgements, acknowledged, round, number)
+                    write_until_the_server_is_killed(api, acknowledgements, acknowledged, round, number);
                 });
             }
             eventually("some writes", || (acknowledged.load(Ordering::Relaxed) > 37 * round).then_some(()));
