@@ -185,9 +185,10 @@ impl Search<'_> {
             && (self.demand.shape.constraints.gpu_uuids.is_empty() || self.pinned_runners().contains(&runner))
     }
 
-    /// Whether a slot would fit on this runner without waiting for anybody.
-    pub(crate) fn fits_now_on(&self, runner: RunnerKey) -> bool {
-        let mut counts = self.demand.shape.counts.iter();
+    /// Whether a slot would fit on this runner without waiting for anybody, on at most so many of its GPUs.
+    pub(crate) fn fits_now_on_at_most(&self, runner: RunnerKey, most: usize) -> bool {
+        let counts = self.demand.shape.counts.iter();
+        let mut counts = counts.filter(|(count, _)| usize::from(count.get()) <= most);
         let mut fits = || counts.any(|(count, needs)| self.place_on(runner, *count, needs, Soon::Now).is_some());
         self.matches(runner) && self.among_reserved(&mut fits)
     }
