@@ -10,12 +10,10 @@
 //! | [`world`] | a fleet with simulated agents, built and driven through commands only |
 //! | [`measure`] | samples of one kind of step |
 //! | [`table`] | rows with goals and verdicts |
-//! | [`quality`] | traces, policies to compare with, and what placement and eviction come to |
 //! | [`service`] | servers as processes of their own, and those who load them over HTTP |
 
 pub mod catalogue;
 pub mod measure;
-pub mod quality;
 pub mod service;
 pub mod table;
 pub mod world;

@@ -107,12 +107,6 @@ impl World {
     /// A started core that knows these runners.
     #[must_use]
     pub fn new(fleet: &[Hardware]) -> Self {
-        Self::of_registrations(fleet.iter().enumerate().map(|(number, hardware)| registration(number, *hardware)))
-    }
-
-    /// A started core that knows the runners that register like this.
-    #[must_use]
-    pub fn of_registrations(registrations: impl IntoIterator<Item = RunnerReport>) -> Self {
         // Time stands still while a bench runs, so nothing but what is measured happens.
         let settings = Settings {
             suspect_after: Span::from_secs(30 * 24 * 3600),
@@ -134,13 +128,14 @@ impl World {
             dice: Dice(1),
         };
         world.run(&Command::Start { cluster: ClusterId::new(Uuid::from_u64_pair(1, 1)), tag: EpochTag::default() });
-        for registration in registrations {
-            world.register(registration);
+        for hardware in fleet {
+            world.register(*hardware);
         }
         world
     }
 
-    fn register(&mut self, registration: RunnerReport) {
+    fn register(&mut self, hardware: Hardware) {
+        let registration = registration(self.agents.len(), hardware);
         self.by_id.insert(registration.runner.clone(), self.agents.len());
         let step = self.run(&Command::Report(Box::new(registration.clone())));
         let incarnation = match step.answer {
@@ -195,11 +190,6 @@ impl World {
                 _ => {}
             }
         }
-    }
-
-    /// Time passes, and nothing is done at once about it.
-    pub fn pass(&mut self, span: Span) {
-        self.now = self.now.after(span);
     }
 
     /// Time passes, in steps that are no pause of the server.
@@ -258,16 +248,6 @@ impl World {
     /// Agents do what they were asked to and report it, until nobody has anything left to do.
     pub fn calm(&mut self) {
         while let Some(agent) = self.stirred.pop_first() {
-            let report = self.report(agent);
-            let step = self.run(&report);
-            assert!(step.answer.is_ok(), "a report was refused: {:?}", step.answer);
-        }
-    }
-
-    /// The same, and each report takes so long: a slot that was told to start is ready after that time.
-    pub fn calm_slowly(&mut self, span: Span) {
-        while let Some(agent) = self.stirred.pop_first() {
-            self.pass(span);
             let report = self.report(agent);
             let step = self.run(&report);
             assert!(step.answer.is_ok(), "a report was refused: {:?}", step.answer);
@@ -373,9 +353,7 @@ pub fn whole_catalogue() -> Vec<ModelSpec> {
     catalogue::submitted().into_iter().chain(filling).collect()
 }
 
-/// The first report of a runner with this hardware.
-#[must_use]
-pub fn registration(number: usize, hardware: Hardware) -> RunnerReport {
+fn registration(number: usize, hardware: Hardware) -> RunnerReport {
     let gpu = |index: u16| GpuReport {
         uuid: known(DeviceUuid::new(format!("GPU-{number:08x}-0000-4000-8000-{index:012x}"))),
         index,

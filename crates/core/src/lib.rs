@@ -40,7 +40,6 @@ mod index;
 pub mod invariants;
 mod lack;
 mod ledger;
-mod log2;
 mod memory;
 mod plan;
 mod reason;
@@ -60,9 +59,7 @@ pub use changes::{FleetChanges, SlotRef, WorkChanges};
 pub use command::{Answer, Command, Refusal};
 pub use decide::{Decision, decide};
 pub use event::{Attachment, Event, PlacedClaim, PlacedSlot, ReservedFor, ReservedPlace, RunnerTraits};
-pub use explain::{
-    ClaimRow, CountTried, CountVerdict, DeviceRow, Eviction, Help, NextEviction, Outcome, Report, Verdict,
-};
+pub use explain::{ClaimRow, CountTried, CountVerdict, DeviceRow, Eviction, Help, Outcome, Report, Verdict};
 pub use lack::{Lack, Offers, PinnedElsewhere, TooSmall};
 pub use ledger::{Ask, Balance, Claim, Ledger, Phase, Quantity, Shortfall};
 pub use memory::{CorrectionReason, MemoryVerdict};

@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use crate::invariants::{self, Violation};
 use crate::settings::Settings;
 use crate::state::{
-    Claimant, Counters, Device, History, Learned, Machine, Model, Reservation, Runner, Shape, Slot, SlotName, State,
-    Timer, Timers, Workload,
+    Claimant, Counters, Device, History, Machine, Model, Reservation, Runner, Shape, Slot, SlotName, State, Timer,
+    Timers, Workload,
 };
 use crate::table::{DeviceKey, MachineKey, ModelKey, Row, Rows, RunnerKey, SlotKey, Table, WorkloadKey};
 
@@ -32,7 +32,6 @@ pub struct Snapshot {
     now: Timestamp,
     timers_from: Timestamp,
     counters: Counters,
-    learned: Learned,
     machines: Rows<MachineKey, MachineId, Machine>,
     runners: Rows<RunnerKey, RunnerId, Runner>,
     devices: Rows<DeviceKey, DeviceUuid, Device>,
@@ -71,7 +70,6 @@ impl State {
             now: self.now,
             timers_from: self.timers_from,
             counters: self.counters,
-            learned: self.learned.clone(),
             machines: Rows::new(),
             runners: Rows::new(),
             devices: Rows::new(),
@@ -124,7 +122,6 @@ impl State {
         state.now = snapshot.now;
         state.timers_from = snapshot.timers_from;
         state.counters = snapshot.counters;
-        state.learned = snapshot.learned;
         state.machines = Table::from(snapshot.machines);
         state.runners = Table::from(snapshot.runners);
         state.devices = Table::from(snapshot.devices);
@@ -161,10 +158,6 @@ impl State {
     }
 
     fn restore_fleet(&mut self) {
-        for runner in self.runners.iter().map(|(_, row)| &row.id) {
-            self.runner_order.insert(runner);
-        }
-        self.renumber_runners();
         for device in self.devices.keys() {
             let Some(row) = self.devices.get_mut(device) else { continue };
             // A name is kept once, however many GPUs have it.

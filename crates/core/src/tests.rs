@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use berth_domain::*;
-use proptest::prelude::*;
 use uuid::Uuid;
 
 use crate::*;
@@ -107,75 +106,4 @@ fn a_waiting_report_reads_well() {
     println!("{}", step.reports[0]);
     assert_eq!(step.reports[0].outcome, Outcome::Waiting(WaitReason::FullNow));
     invariants::check(&state).unwrap();
-}
-
-/// A runner: its number, its GPUs' sizes and cores.
-type Hardware = (usize, Vec<u64>, u64);
-/// A job: GiB on each GPU, GPUs, cores, whether it is packed, and whether it names its GPU.
-type Job = (u64, u16, u64, bool, bool);
-
-/// Where each job goes, on runners that register in this order.
-fn places(runners: &[Hardware], jobs: &[Job]) -> Vec<Option<(RunnerId, Vec<DeviceUuid>)>> {
-    let mut state = started();
-    for (number, gpus, cores) in runners {
-        let mut report = report(&format!("r{number}"), gpus, None, 1);
-        report.host.cpu = Millicores::new(cores * 1000);
-        let name = if number % 2 == 0 { "A100" } else { "H100" };
-        report.gpus.iter_mut().for_each(|gpu| gpu.name = GpuName::new(name).unwrap());
-        step(&mut state, &Command::Report(Box::new(report)), at(0)).answer.unwrap();
-    }
-    let place = |(number, (gib, count, cores, packed, named)): (usize, &Job)| {
-        let name = ModelName::new(format!("job-{number}")).unwrap();
-        let memory = MemorySource::stated(Memory::Total(Bytes::gib(gib * u64::from(*count).max(1))));
-        let mut spec = ModelSpec::new(name.clone(), RuntimeName::new("vllm").unwrap(), memory);
-        spec.gpu_counts = std::collections::BTreeSet::from([GpuCount::new(*count)]);
-        spec.placement = if *packed { Placement::Pack } else { Placement::Spread };
-        spec.cpu = Millicores::new(cores * 1000);
-        if *named && *count > 0 {
-            spec.constraints.gpu_names.insert(GpuName::new("H100").unwrap());
-        }
-        step(&mut state, &Command::PutModel { spec: Box::new(spec) }, at(0)).answer.unwrap();
-        let workload = WorkloadId::new(Uuid::from_u128(number as u128 + 1));
-        let submit = Command::Submit { workload, submission: Submission::job(name), limits: None };
-        step(&mut state, &submit, at(1)).events.iter().find_map(|event| match event {
-            Event::SlotPlaced(placed) => {
-                Some((placed.runner.clone(), placed.claims.iter().map(|claim| claim.uuid.clone()).collect()))
-            }
-            _ => None,
-        })
-    };
-    let found = jobs.iter().enumerate().map(place).collect();
-    invariants::check(&state).unwrap();
-    found
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn the_order_of_registration_decides_nothing(
-        sizes in proptest::collection::vec((proptest::collection::vec(prop_oneof![Just(80u64), Just(40)], 0..5), 1..65u64), 1..7),
-        jobs in proptest::collection::vec((1..70u64, 0..3u16, 0..17u64, any::<bool>(), any::<bool>()), 1..30),
-        seed in any::<u64>(),
-    ) {
-        let runners: Vec<Hardware> =
-            sizes.into_iter().enumerate().map(|(number, (gpus, cores))| (number, gpus, cores)).collect();
-        let mut shuffled = runners.clone();
-        shuffled.sort_by_key(|(number, ..)| (*number as u64 + 1).wrapping_mul(seed | 1));
-        prop_assert_eq!(places(&runners, &jobs), places(&shuffled, &jobs));
-    }
-}
-
-#[test]
-fn work_without_gpus_goes_where_it_strands_the_least() {
-    for packed in [true, false] {
-        // The first runner has just the cores that its GPUs need, the second has cores to spare.
-        let runners = [(0, vec![80, 80], 16), (1, vec![80], 64)];
-        let gpu_job = (80, 1, 8, packed, false);
-        let found = places(&runners, &[gpu_job, (1, 0, 8, packed, false), (1, 0, 8, packed, false)]);
-        let where_to =
-            |place: &Option<(RunnerId, Vec<DeviceUuid>)>| place.as_ref().map(|(runner, _)| runner.to_string());
-        assert_eq!(where_to(&found[1]).as_deref(), Some("r1"), "packed: {packed}");
-        assert_eq!(where_to(&found[2]).as_deref(), Some("r1"), "packed: {packed}");
-    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use berth_domain::{Bytes, GpuCount, ModelName, ModelRevision, ModelSpec, WorkloadKind};
 
 use crate::memory::{Correction, CorrectionReason, Watched};
-use crate::state::{Model, Shape, ShapeRow, State, Timer, Usage};
+use crate::state::{Model, Shape, ShapeRow, State, Timer};
 use crate::table::{ModelKey, ShapeKey};
 
 const KINDS: [WorkloadKind; 2] = [WorkloadKind::Lease, WorkloadKind::Job];
@@ -180,6 +180,5 @@ fn new_model(spec: &Arc<ModelSpec>, revision: ModelRevision, shape: ShapeKey) ->
         retry_at: None,
         evictions: 0,
         memory: BTreeMap::new(),
-        usage: Usage::default(),
     }
 }

@@ -104,10 +104,10 @@ impl State {
     }
 
     fn add_runner(&mut self, id: &RunnerId, machine: MachineKey, at: Timestamp) -> RunnerKey {
-        let ordinal = self.runner_order.insert(id);
+        self.counters.runners += 1;
         let runner = Runner {
             id: id.clone(),
-            ordinal: ordinal.unwrap_or_default(),
+            ordinal: self.counters.runners,
             machine,
             boot: None,
             past_boots: Vec::new(),
@@ -132,21 +132,8 @@ impl State {
             spots: SmallVec::new(),
         };
         let key = self.runners.insert(runner);
-        if ordinal.is_none() {
-            self.renumber_runners();
-        }
         self.join_machine(key, machine);
         key
-    }
-
-    /// Numbers all runners anew in the order of their ids. Every entry of the index holds such a number.
-    pub(crate) fn renumber_runners(&mut self) {
-        for (id, number) in self.runner_order.renumber() {
-            if let Some(row) = self.runners.key(id).and_then(|key| self.runners.get_mut(key)) {
-                row.ordinal = number;
-            }
-        }
-        self.index.touch_all();
     }
 
     pub(super) fn join_machine(&mut self, runner: RunnerKey, machine: MachineKey) {
@@ -281,7 +268,6 @@ impl State {
         let Some(row) = self.runners.get(key).filter(|row| row.is_forgotten() && row.slots.is_empty()) else { return };
         let (id, machine) = (row.id.clone(), row.machine);
         self.runners.remove(key);
-        self.runner_order.remove(&id);
         self.call(&id);
         self.leave_machine(key, machine);
         self.remove_machine(machine);
@@ -307,7 +293,6 @@ impl State {
         let Some(runner) = self.runners.key(runner) else { return };
         let Some(machine) = self.runners.get(runner).map(|row| row.machine) else { return };
         let name = &self.intern(name);
-        self.learned.note_gpu(attachment.capacity);
         let device = match self.devices.key(uuid) {
             Some(device) => device,
             None => self.add_device(uuid, name, parent, machine, attachment.capacity),
@@ -322,6 +307,7 @@ impl State {
                     attachment: attachment.clone(),
                     health: GpuHealth::Ok,
                     is_heard: true,
+                    spots: Vec::new(),
                     victims: Vec::new(),
                 });
             }

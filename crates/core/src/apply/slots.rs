@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use berth_domain::{
     Bytes, DeviceUuid, Endpoint, FailureReason, Generation, Millicores, ModelRevision, RunnerId, SlotId, SlotState,
-    Span, Timestamp,
+    Timestamp,
 };
 use smallvec::SmallVec;
 
@@ -20,10 +20,6 @@ impl State {
             return;
         };
         let Some(spec) = self.models.get(model).map(|row| row.spec.clone()) else { return };
-        // A job was counted when it was submitted. Of leases only those bring demand that need a slot.
-        if placed.job.is_none() {
-            self.learn_from(model);
-        }
         self.counters.slots += 1;
         let state = match (placed.promised, placed.granted) {
             (true, _) => SlotState::Promised,
@@ -57,35 +53,6 @@ impl State {
         self.note_use_before(key);
         self.note_desired(key);
         self.link_slot(key);
-    }
-
-    /// A slot that was told to start is ready after so long.
-    fn note_start_time(&mut self, key: SlotKey, took: Option<Span>) {
-        let (Some(took), Some(slot)) = (took, self.slots.get(key)) else { return };
-        let gpu = slot.gpus.first().and_then(|gpu| self.devices.get(gpu.device)).map(|device| device.name.clone());
-        if let Some(row) = slot.model.and_then(|model| self.models.get_mut(model)) {
-            row.usage.note_start(gpu.as_ref(), took);
-        }
-    }
-
-    /// A slot that is idle is worth what its model is worth now. It grows old from here, whatever other slots of its
-    /// model do: a spare one that nobody needs goes before the one that is in use again and again.
-    pub(super) fn note_loss(&mut self, key: SlotKey) {
-        let Some(slot) = self.slots.get(key).filter(|slot| slot.idle_since.is_some()) else { return };
-        let gpu = slot.gpus.first().and_then(|gpu| self.devices.get(gpu.device)).map(|device| &device.name);
-        let Some(model) = slot.model.and_then(|model| self.models.get(model)) else { return };
-        let loss = model.usage.loss(gpu, slot.total_bytes());
-        if let Some(row) = self.slots.get_mut(key) {
-            row.loss = loss;
-        }
-    }
-
-    /// Learns from the demand for one more slot of a model.
-    pub(super) fn learn_from(&mut self, model: ModelKey) {
-        let shape = self.models.get(model).and_then(|row| self.shapes.get(row.shape));
-        if shape.is_some_and(|row| self.learned.note_shape(&row.shape)) {
-            self.index.touch_strands();
-        }
     }
 
     /// A slot that may start now finds this much in use on its devices: what is added is its own.
@@ -211,7 +178,6 @@ impl State {
             }
             row.idle_since = (state == SlotState::Ready && row.is_idle()).then_some(row.idle_since.unwrap_or(at));
         }
-        self.note_loss(key);
         if !was_starting {
             self.note_use_before(key);
         }
@@ -249,13 +215,11 @@ impl State {
     pub(super) fn on_ready(&mut self, id: SlotId, endpoint: Option<&Endpoint>, at: Timestamp) {
         let Some((key, _)) = self.slot(id) else { return };
         let Some(row) = self.slots.get_mut(key) else { return };
-        let took = (row.state == SlotState::Starting).then(|| at.since(row.since));
         row.endpoint = endpoint.cloned();
         row.seen = true;
         row.ready_since = Some(at);
         row.is_past_min_run = false;
         let model = row.model;
-        self.note_start_time(key, took);
         self.enter(key, SlotState::Ready, at);
         if let Some(row) = model.and_then(|model| self.models.get_mut(model)) {
             row.failures = 0;
@@ -527,7 +491,6 @@ fn blank_slot(id: SlotId, number: u64, runner: RunnerKey, state: SlotState, at: 
         created: at,
         ready_since: None,
         idle_since: None,
-        loss: crate::log2::Log2::default(),
         seen: false,
         is_past_min_run: false,
         evictable: false,

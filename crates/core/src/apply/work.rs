@@ -53,13 +53,6 @@ impl State {
             armed: 0,
             eligible: false,
         };
-        if submission.kind == WorkloadKind::Job {
-            self.learn_from(model);
-        }
-        self.counters.requests += 1;
-        if let Some(row) = self.models.get_mut(model) {
-            row.usage.note_request(self.counters.requests);
-        }
         let key = self.workloads.insert(workload);
         if let Some(idempotency_key) = &submission.idempotency_key {
             self.keys.insert(idempotency_key.clone(), id);
@@ -143,7 +136,6 @@ impl State {
         slot.job = slot.job.filter(|job| *job != key);
         if slot.state == SlotState::Ready && slot.is_idle() && !was_idle {
             slot.idle_since = Some(at);
-            self.note_loss(slot_key);
         }
         self.link_slot(slot_key);
     }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::excluded::excluded;
 use super::help;
 use super::nearest::nearest;
-use super::report::{ClaimRow, CountTried, CountVerdict, DeviceRow, Eviction, NextEviction, Outcome, Report, Verdict};
+use super::report::{ClaimRow, CountTried, CountVerdict, DeviceRow, Eviction, Outcome, Report, Verdict};
 use crate::ledger::{Ask, Phase, Shortfall};
 use crate::plan::{self, Choice, Demand, Plan, Site, Sizes, ask_of};
 use crate::reason::{Closed, WaitReason};
@@ -35,8 +35,6 @@ pub(crate) fn report(
         gpu_counts: SmallVec::new(),
         devices: Vec::new(),
         evictions: Vec::new(),
-        eviction_loss: Span::ZERO,
-        next_eviction: None,
         excluded: Vec::new(),
         lacks: Vec::new(),
         runners: 0,
@@ -107,10 +105,6 @@ fn explain_site(state: &State, demand: &Demand<'_>, site: &Site, now: Timestamp,
             idle: victim.idle_since.map_or(Span::ZERO, |since| now.since(since)),
         });
     }
-    report.eviction_loss = site.loss.span();
-    report.next_eviction = site.next_best.and_then(|(runner, loss)| {
-        Some(NextEviction { runner: state.runners.get(runner)?.id.clone(), loss: loss.span() })
-    });
     (report.excluded, report.runners) = excluded(state, demand, None);
 }
 

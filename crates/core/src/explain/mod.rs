@@ -16,4 +16,4 @@ pub(crate) use build::report;
 pub use help::Help;
 pub(crate) use lack_text::LackText;
 
-pub use report::{ClaimRow, CountTried, CountVerdict, DeviceRow, Eviction, NextEviction, Outcome, Report, Verdict};
+pub use report::{ClaimRow, CountTried, CountVerdict, DeviceRow, Eviction, Outcome, Report, Verdict};

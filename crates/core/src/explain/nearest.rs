@@ -49,7 +49,7 @@ pub(super) fn nearest(
     places.truncate(most);
     let of_devices = count.get() == 1 && demand.shape.placement == Placement::Pack;
     if of_devices && !places.is_empty() {
-        return with_the_rest(state, places.iter().map(|(_, spot)| (spot.runner, spot.device)).collect(), most);
+        return places.into_iter().map(|(_, spot)| (spot.runner, spot.device)).collect();
     }
     // A runner stands on its shelf for its best device, by the share that is claimed: it need not be looked for again.
     let best = |(_, spot): &(u64, SpotKey)| Some((spot.runner, device_at(state, spot.runner, spot.index)?));
@@ -114,20 +114,6 @@ fn device_at(state: &State, runner: RunnerKey, index: u16) -> Option<DeviceKey> 
     };
     let guess = devices.get(usize::from(index)).filter(|device| is_it(device));
     guess.or_else(|| devices.iter().find(|device| is_it(device))).copied()
-}
-
-/// These places, and then other devices of the same runners: devices that are alike stand in the index once.
-fn with_the_rest(state: &State, mut places: Vec<(RunnerKey, DeviceKey)>, most: usize) -> Vec<(RunnerKey, DeviceKey)> {
-    let first = places.clone();
-    for (runner, _) in &first {
-        if places.len() >= most {
-            break;
-        }
-        let rest: Vec<_> = devices_of(state, *runner).into_iter().filter(|place| !places.contains(place)).collect();
-        places.extend(rest);
-    }
-    places.truncate(most);
-    places
 }
 
 fn devices_of(state: &State, runner: RunnerKey) -> Vec<(RunnerKey, DeviceKey)> {

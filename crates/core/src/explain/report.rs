@@ -159,15 +159,6 @@ pub struct Eviction {
     pub idle: Span,
 }
 
-/// The next best set of slots that could have gone instead.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NextEviction {
-    /// On which runner.
-    pub runner: RunnerId,
-    /// What would have been lost with it.
-    pub loss: Span,
-}
-
 /// What was chosen and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
@@ -193,10 +184,6 @@ pub struct Report {
     pub devices: Vec<DeviceRow>,
     /// Who goes for it.
     pub evictions: Vec<Eviction>,
-    /// What is expected to be lost with them: the time that it takes to start them again, for each use that is likely.
-    pub eviction_loss: Span,
-    /// What else could have gone.
-    pub next_eviction: Option<NextEviction>,
     /// Runners that were not used, by reason.
     pub excluded: Vec<(Exclusion, u32)>,
     /// What the fleet lacks, for work that can never run, or no longer.

@@ -30,12 +30,6 @@ impl fmt::Display for Report {
         for eviction in &self.evictions {
             write!(f, "\n  {eviction}")?;
         }
-        if !self.evictions.is_empty() {
-            write!(f, "\n  expected loss {}", self.eviction_loss)?;
-            if let Some(next) = &self.next_eviction {
-                write!(f, "; the next best, on runner {}, would have cost {}", next.runner, next.loss)?;
-            }
-        }
         for help in &self.help {
             write!(f, "\nwould help: {help}")?;
         }
@@ -139,7 +133,7 @@ impl Report {
 fn strategy(placement: Placement) -> &'static str {
     match placement {
         Placement::Spread => "spread: the least claimed share first",
-        Placement::Pack => "pack: the least stranded, then the tightest fit",
+        Placement::Pack => "pack: the tightest fit first",
     }
 }
 

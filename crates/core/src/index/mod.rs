@@ -8,7 +8,6 @@
 mod ranked;
 mod reach;
 mod refresh;
-mod strand;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,10 +19,9 @@ use smallvec::SmallVec;
 
 pub(crate) use ranked::Ranked;
 pub(crate) use reach::{Count, Depth, Gain, Reach, Soon, Spot, SpotKey, VictimKey, Wish};
-pub(crate) use strand::{Strand, StrandChange};
 
 use crate::reason::Exclusion;
-use crate::state::{Learned, Shape};
+use crate::state::Shape;
 use crate::table::{ClassKey, DeviceKey, Key, MachineKey, RunnerKey};
 
 /// A GPU count and a strategy that some model uses.
@@ -45,7 +43,7 @@ pub(crate) enum Names {
 
 impl Lens {
     /// Whether its places are devices. To pack one GPU the tightest of all devices is looked for, wherever it is; for
-    /// everything else a runner's best is enough to know. Devices of a runner that are alike are one place.
+    /// everything else a runner's best is enough to know.
     pub(crate) fn is_of_devices(self) -> bool {
         self.count == 1 && self.placement == Placement::Pack
     }
@@ -99,8 +97,6 @@ pub(crate) struct Index {
     labels: BTreeMap<LabelKey, u32>,
     /// Sets of GPU names that models ask for, and how many do. Left empty like lenses.
     names: Vec<Option<(BTreeSet<GpuName>, u32)>>,
-    /// The memory of all whole GPUs of each name, in MiB.
-    capacity_mib: BTreeMap<GpuName, u64>,
     classes: Vec<Class>,
     touched: Touched,
 }
@@ -111,19 +107,12 @@ struct Touched {
     devices: SmallVec<[DeviceKey; 8]>,
     runners: SmallVec<[RunnerKey; 4]>,
     hosts: SmallVec<[MachineKey; 2]>,
-    /// What is stranded on every runner: the ratio that was learned changed.
-    strands: bool,
     all: bool,
 }
 
 impl Index {
     pub(crate) fn touch_all(&mut self) {
         self.touched = Touched { all: true, ..Touched::default() };
-    }
-
-    /// What would be stranded is to be computed anew, everywhere.
-    pub(crate) fn touch_strands(&mut self) {
-        self.touched.strands = true;
     }
 
     pub(crate) fn touch_device(&mut self, device: DeviceKey) {
@@ -232,32 +221,10 @@ impl Index {
         self.classes.iter().filter(|class| !class.standings.is_empty())
     }
 
-    /// How scarce the GPUs of a class are: the part of their memory that is asked for by name, in millionths.
-    pub(crate) fn scarcity(&self, class: &Class, learned: &Learned) -> u64 {
-        let of_name = |name: &GpuName| {
-            let named = u128::from(learned.named_mib(name)) * 1_000_000;
-            let capacity = self.capacity_mib.get(name).copied().unwrap_or(0);
-            u64::try_from(named / u128::from(capacity.max(1))).unwrap_or(u64::MAX)
-        };
-        class.traits.gpu_names.iter().map(of_name).max().unwrap_or(0)
-    }
-
     /// The shelf of a class for a lens.
     pub(crate) fn shelf<'a>(&self, class: &'a Class, lens: Lens) -> Option<&'a Ranked<SpotKey, Reach>> {
         let is_it = |known: &Option<(Lens, u32)>| known.as_ref().is_some_and(|(known, _)| *known == lens);
         class.shelves.get(self.lenses.iter().position(is_it)?)
-    }
-
-    /// Adds or takes away the GPUs of a runner.
-    fn count_capacity(&mut self, profile: &Profile, add: bool) {
-        for (bytes, name) in &profile.gpus {
-            let mib = bytes >> 20;
-            match self.capacity_mib.get_mut(name) {
-                Some(sum) => *sum = if add { sum.saturating_add(mib) } else { sum.saturating_sub(mib) },
-                None if add => drop(self.capacity_mib.insert(name.clone(), mib)),
-                None => {}
-            }
-        }
     }
 
     fn class_for(&mut self, traits: ClassTraits) -> ClassKey {
@@ -312,14 +279,6 @@ impl Class {
             shelves: Vec::new(),
             victims: Ranked::new(),
         }
-    }
-
-    /// The memory of its largest GPU.
-    pub(crate) fn largest_gpu(&self) -> u64 {
-        // Profiles are ordered by their largest GPU first.
-        let largest = self.profiles.last_key_value().and_then(|(profile, _)| profile.gpus.first());
-        let mig = || self.profiles.keys().flat_map(|profile| profile.mig.values().copied()).max();
-        largest.map(|(bytes, _)| *bytes).or_else(mig).unwrap_or(0)
     }
 
     pub(crate) fn runners(&self) -> u32 {

@@ -4,8 +4,6 @@ use berth_domain::{Bytes, GpuMemory, Millicores};
 use smallvec::SmallVec;
 
 use super::ranked::Summary;
-use super::strand::Strand;
-use crate::log2::Log2;
 use crate::table::{DeviceKey, ModelKey, RunnerKey, SlotKey};
 
 /// A place on a shelf: a runner, or (to pack one GPU) a device on a runner. The order is the ranking.
@@ -13,14 +11,10 @@ use crate::table::{DeviceKey, ModelKey, RunnerKey, SlotKey};
 pub(crate) struct SpotKey {
     /// Spread: the claimed share. Pack: the room. For several GPUs that of the worst of the best.
     pub(crate) rank: u64,
-    /// Pack: the room on all GPUs of the runner.
-    pub(crate) runner_room: u64,
-    /// Spread: the device's index, so that equal runners are filled side by side and not one after the other.
+    /// The device's index, so that equal runners are filled side by side and not one after the other.
     pub(crate) index: u16,
-    /// The runner's place in the order of ids.
-    pub(crate) ordinal: u64,
-    /// Pack: the device's index.
-    pub(crate) attachment: u16,
+    /// The runner that was known first.
+    pub(crate) ordinal: u32,
     pub(crate) runner: RunnerKey,
     /// Only to pack one GPU.
     pub(crate) device: DeviceKey,
@@ -72,8 +66,6 @@ pub(crate) struct Reach {
     cpu_cleared: u32,
     ram: u64,
     ram_cleared: u64,
-    /// What would be stranded, where the ranking looks at that.
-    pub(crate) strand: Strand,
 }
 
 impl Summary for Reach {
@@ -92,7 +84,6 @@ impl Summary for Reach {
         self.ram = self.ram.max(other.ram);
         self.cpu_cleared = self.cpu_cleared.max(other.cpu_cleared);
         self.ram_cleared = self.ram_cleared.max(other.ram_cleared);
-        self.strand.merge(&other.strand);
     }
 }
 
@@ -125,7 +116,7 @@ pub(crate) struct HostDepth {
 }
 
 impl Reach {
-    /// One device of a runner.
+    /// One device on one runner.
     pub(crate) fn of_device(depth: &Depth, host: &HostDepth) -> Self {
         Self {
             room: depth.room,
@@ -140,11 +131,6 @@ impl Reach {
             whole_cleared: depth.whole_cleared.into(),
             ..Self::of_host(host)
         }
-    }
-
-    /// The same on a runner with this excess.
-    pub(crate) fn stranding(self, strand: Strand) -> Self {
-        Self { strand, ..self }
     }
 
     /// A runner's host, for slots without a GPU.
@@ -291,11 +277,9 @@ impl SortedDepths {
     }
 }
 
-/// An idle slot on a device: first the one with which the least is lost, then the one with the fewest bytes, then the
-/// longest idle, then the oldest.
+/// An idle slot on a device, cheapest first: fewest bytes, then longest idle, then the oldest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct VictimKey {
-    pub(crate) loss: Log2,
     pub(crate) bytes: u64,
     pub(crate) idle_since: u64,
     pub(crate) number: u64,
@@ -345,7 +329,7 @@ impl Summary for Contested {
     }
 }
 
-/// The most that stopping all idle slots would leave on a device of a subtree.
+/// The most that stopping one slot of a subtree would leave on its device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gain {
     pub(crate) bytes: Contested,
@@ -362,7 +346,7 @@ impl Summary for Gain {
 }
 
 impl Gain {
-    /// Whether stopping idle slots on one device here, not of the model `own`, might be enough.
+    /// Whether stopping one slot here, not of the model `own`, might be enough.
     pub(crate) fn may(&self, need: GpuMemory, own: Option<ModelKey>) -> bool {
         match need {
             GpuMemory::Bytes(bytes) => self.bytes.without(own) >= bytes.get(),

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use berth_domain::{Bytes, GpuName, Placement};
+use berth_domain::{Bytes, Fraction, GpuName, Placement};
 use smallvec::SmallVec;
 
 use super::reach::{Contested, Depth, HostDepth, SortedDepths};
-use super::{ClassTraits, Gain, Lens, Names, Profile, Reach, Spot, SpotKey, Standing, Strand, Touched, VictimKey};
+use super::{ClassTraits, Gain, Lens, Names, Profile, Reach, Spot, SpotKey, Standing, Touched, VictimKey};
 use crate::ledger::Phase;
 use crate::reason::Exclusion;
 use crate::state::{Admission, Device, Liveness, Machine, Runner, State};
@@ -28,11 +28,15 @@ impl State {
             return;
         }
         let touched = std::mem::take(&mut self.index.touched);
-        let Touched { devices, runners, hosts, strands, .. } = touched;
+        let Touched { devices, runners, hosts, .. } = touched;
         let mut sets = SmallVec::<[RunnerKey; 4]>::new();
         for machine in hosts {
             let of_machine = self.machines.get(machine).map(|machine| machine.runners.clone()).unwrap_or_default();
             of_machine.into_iter().for_each(|runner| push_new(&mut sets, runner));
+        }
+        // A host's room is part of every place on it.
+        if self.index.lenses().any(|(_, lens)| lens.is_of_devices()) {
+            sets.iter().for_each(|runner| self.refresh_attachments(*runner));
         }
         for device in devices {
             self.refresh_depth(device);
@@ -44,10 +48,6 @@ impl State {
             }
         }
         runners.iter().for_each(|runner| self.refresh_runner(*runner));
-        if strands {
-            self.runners.keys().into_iter().for_each(|runner| self.refresh_sets(runner));
-            return;
-        }
         sets.into_iter().filter(|runner| !runners.contains(runner)).for_each(|runner| self.refresh_sets(runner));
     }
 
@@ -55,7 +55,6 @@ impl State {
     pub(crate) fn rebuild_index(&mut self) {
         self.index.touched = Touched::default();
         self.index.classes.clear();
-        self.index.capacity_mib.clear();
         for runner in self.runners.keys() {
             if let Some(row) = self.runners.get_mut(runner) {
                 row.standing = None;
@@ -64,6 +63,7 @@ impl State {
         }
         for device in self.devices.keys() {
             for attachment in self.devices.get_mut(device).map(|row| &mut row.attachments).into_iter().flatten() {
+                attachment.spots.clear();
                 attachment.victims.clear();
             }
             self.refresh_depth(device);
@@ -83,9 +83,9 @@ impl State {
         self.put_standing(runner, None);
     }
 
-    /// Takes the idle slots on one device of a runner off the shelf of victims.
+    /// Takes one device of a runner off the shelves.
     pub(crate) fn leave_attachment(&mut self, runner: RunnerKey, device: DeviceKey) {
-        self.put_victims(runner, device, &[]);
+        self.put_attachment(runner, device, Spots::new(), &[]);
     }
 
     fn refresh_runner(&mut self, runner: RunnerKey) {
@@ -202,12 +202,6 @@ impl State {
             return;
         }
         let before = std::mem::replace(&mut row.standing, next.clone());
-        if let Some((.., profile)) = &before {
-            self.index.count_capacity(profile, false);
-        }
-        if let Some((.., profile)) = &next {
-            self.index.count_capacity(profile, true);
-        }
         if let Some((class, standing, profile)) = before
             && let Some(class) = self.index.classes.get_mut(crate::table::Key::row(class))
         {
@@ -222,42 +216,53 @@ impl State {
         }
     }
 
-    /// The idle slots on one device of a runner.
+    /// One device on one runner: its place where devices are packed, and the idle slots on it.
     fn refresh_attachment(&mut self, runner: RunnerKey, device: DeviceKey) {
         let (Some(row), Some(gpu)) = (self.runners.get(runner), self.devices.get(device)) else { return };
-        let Some(attachment) = gpu.attachment_on(runner) else { return };
+        let (Some(machine), Some(attachment)) = (self.machines.get(row.machine), gpu.attachment_on(runner)) else {
+            return;
+        };
         if !row.is_open() || !gpu.depth.open {
-            return self.put_victims(runner, device, &[]);
+            return self.put_attachment(runner, device, Spots::new(), &[]);
         }
-        if attachment.victims.is_empty() && gpu.evictable_slots == 0 {
+        let mixed = self.is_mixed(row);
+        let applies = |lens: &Lens| {
+            lens.is_of_devices() && (lens.names == Names::Any || mixed) && self.index.sees(*lens, &gpu.name)
+        };
+        let lenses = self.index.lenses().filter(|(_, lens)| applies(lens));
+        let key =
+            SpotKey { rank: gpu.depth.room, index: attachment.attachment.index, ordinal: row.ordinal, runner, device };
+        let reach = Reach::of_device(&gpu.depth, &host_depth(machine));
+        let spots: Spots = lenses.map(|(lens, _)| Spot { lens, key, reach }).collect();
+        if spots.is_empty() && attachment.victims.is_empty() && gpu.evictable_slots == 0 {
             return;
         }
         let victims = self.victims_of(gpu, device, runner);
-        self.put_victims(runner, device, &victims);
+        self.put_attachment(runner, device, spots, &victims);
     }
 
     fn victims_of(&self, gpu: &Device, device: DeviceKey, runner: RunnerKey) -> SmallVec<[(VictimKey, Gain); 2]> {
         if gpu.evictable_slots == 0 {
             return SmallVec::new();
         }
-        let depth = &gpu.depth;
-        let without_own = |without: u64| if depth.cleared_of.is_some() { without } else { 0 };
-        let contested = |most: u64, without: u64| Contested::new(most, depth.cleared_of, without_own(without));
-        let gain = Gain {
-            bytes: contested(depth.cleared, depth.later),
-            share: contested(u64::from(depth.cleared_share), u64::from(gpu.ledger.share_of(Bytes::new(depth.later)))),
-            whole: contested(u64::from(depth.whole_cleared), u64::from(depth.whole_later)),
-        };
+        let remaining = gpu.ledger.claims().iter().filter(|claim| claim.phase != Phase::Releasing).count();
         let victim = |claim: &crate::ledger::Claim<Bytes>| {
             let slot = self.slots.get(claim.slot).filter(|slot| slot.evictable)?;
+            let left = gpu.ledger.future_headroom().saturating_add(claim.amount);
             let key = VictimKey {
-                loss: slot.loss,
                 bytes: slot.total_bytes().get(),
                 idle_since: slot.idle_since.map_or(0, berth_domain::Timestamp::millis),
                 number: slot.number,
                 slot: claim.slot,
                 device,
                 runner,
+            };
+            let whole = remaining == 1 && gpu.ledger.foreign() <= self.settings.exclusive_tolerance;
+            let own = self.own_mark(slot);
+            let gain = Gain {
+                bytes: Contested::new(left.get(), own, 0),
+                share: Contested::new(u64::from(gpu.ledger.share_of(left)), own, 0),
+                whole: Contested::new(u64::from(whole), own, 0),
             };
             Some((key, gain))
         };
@@ -287,44 +292,26 @@ impl State {
         };
         let host = host_depth(machine);
         let mixed = self.is_mixed(row);
-        let runner_room = devices().fold(0, |sum: u64, gpu| sum.saturating_add(gpu.depth.room));
-        let strand = Strand::of(runner_room, host.cpu, self.learned.bytes_per_millicore());
-        let blank = SpotKey { ordinal: row.ordinal, runner, ..SpotKey::default() };
         let mut spots = Spots::new();
         let mut sorted = SortedFor { has_mig: devices().any(Device::is_mig), kept: None };
-        let index_of = |gpu: &Device| gpu.attachment_on(runner).map_or(0, |row| row.attachment.index);
         for (number, lens) in self.index.lenses() {
-            if lens.names != Names::Any && !mixed {
-                continue;
-            }
-            // MIG instances never work together, but each may be the one.
-            let is_seen = |gpu: &&Device| (lens.count == 1 || !gpu.is_mig()) && self.index.sees(lens, &gpu.name);
-            if lens.is_of_devices() {
-                let key = |gpu: &Device, device| {
-                    let (rank, attachment) = (gpu.depth.room, index_of(gpu));
-                    SpotKey { rank, runner_room, attachment, device, ..blank }
-                };
-                let keyed = row.devices.iter().filter_map(|key| Some((*key, self.devices.get(*key)?)));
-                let open = keyed.filter(|(_, gpu)| gpu.depth.open && is_seen(gpu));
-                let mut alike: SmallVec<[Depth; 8]> = SmallVec::new();
-                for (device, gpu) in open {
-                    if !alike.contains(&gpu.depth) {
-                        alike.push(gpu.depth);
-                        let reach = Reach::of_device(&gpu.depth, &host).stranding(strand);
-                        spots.push(Spot { lens: number, key: key(gpu, device), reach });
-                    }
-                }
+            if lens.is_of_devices() || (lens.names != Names::Any && !mixed) {
                 continue;
             }
             let sorted = sorted.get(lens, || {
-                let seen = devices().filter(is_seen);
+                // MIG instances never work together, but each may be the one.
+                let seen =
+                    devices().filter(|gpu| (lens.count == 1 || !gpu.is_mig()) && self.index.sees(lens, &gpu.name));
+                let index_of = |gpu: &Device| gpu.attachment_on(runner).map_or(0, |row| row.attachment.index);
                 SortedDepths::of(seen.map(|gpu| (index_of(gpu), gpu.depth)), self.index.fractions > 0)
             });
-            if usize::from(lens.count) > sorted.len() {
+            let count = usize::from(lens.count);
+            if count > sorted.len() {
                 continue;
             }
-            spots
-                .push(Spot { lens: number, ..place_of(lens, sorted, &host, strand, SpotKey { runner_room, ..blank }) });
+            let (rank, index, reach) = place_of(lens, sorted, &host);
+            let key = SpotKey { rank, index, ordinal: row.ordinal, runner, device: DeviceKey::default() };
+            spots.push(Spot { lens: number, key, reach });
         }
         let standing = row.standing.as_ref().map(|(_, standing, _)| *standing);
         self.put_sets(runner, spots);
@@ -369,7 +356,7 @@ impl State {
         }
     }
 
-    fn put_victims(&mut self, runner: RunnerKey, device: DeviceKey, victims: &[(VictimKey, Gain)]) {
+    fn put_attachment(&mut self, runner: RunnerKey, device: DeviceKey, spots: Spots, victims: &[(VictimKey, Gain)]) {
         let Some(class) = self.runners.get(runner).and_then(|row| row.standing.as_ref()).map(|(class, ..)| *class)
         else {
             return;
@@ -377,6 +364,8 @@ impl State {
         let Some(class) = self.index.classes.get_mut(crate::table::Key::row(class)) else { return };
         let attachments = self.devices.get_mut(device).map(|row| &mut row.attachments);
         let Some(attachment) = attachments.into_iter().flatten().find(|row| row.runner == runner) else { return };
+        put_spots(class, &attachment.spots, &spots);
+        attachment.spots = spots.into_iter().collect();
         for old in &attachment.victims {
             if !victims.iter().any(|(key, _)| key == old) {
                 class.victims.remove(old);
@@ -433,21 +422,18 @@ impl SortedFor {
     }
 }
 
-/// The place of a runner under a lens, and what it could give. What would be stranded only matters where the ranking
-/// looks at it: a place that does not change need not be brought up to date.
-fn place_of(lens: Lens, sorted: &SortedDepths, host: &HostDepth, strand: Strand, blank: SpotKey) -> Spot {
+/// The rank of a runner under a lens, and what it could give.
+fn place_of(lens: Lens, sorted: &SortedDepths, host: &HostDepth) -> (u64, u16, Reach) {
     let count = usize::from(lens.count);
     let reach = if count == 0 { Reach::of_host(host) } else { Reach::of_set(sorted, count, host) };
-    let spread = SpotKey { runner_room: 0, ..blank };
     let (share, index) = sorted.best_share(count);
-    let (key, strand) = match (lens.count, lens.placement) {
-        (0, Placement::Spread) => (SpotKey { rank: u64::from(host.share), ..spread }, strand),
-        (0, Placement::Pack) => (blank, strand),
-        (1, Placement::Spread) => (SpotKey { rank: u64::from(share), index, ..spread }, Strand::default()),
-        (_, Placement::Spread) => (SpotKey { rank: u64::from(share), ..spread }, Strand::default()),
-        (_, Placement::Pack) => (SpotKey { rank: reach.room, ..blank }, strand),
-    };
-    Spot { lens: 0, key, reach: reach.stranding(strand) }
+    match (lens.count, lens.placement) {
+        (0, Placement::Spread) => (u64::from(host.share), 0, reach),
+        (0, Placement::Pack) => (u64::from(Fraction::WHOLE.saturating_sub(host.share)), 0, reach),
+        (1, Placement::Spread) => (u64::from(share), index, reach),
+        (_, Placement::Spread) => (u64::from(share), 0, reach),
+        (_, Placement::Pack) => (reach.room, 0, reach),
+    }
 }
 
 fn host_depth(machine: &Machine) -> HostDepth {

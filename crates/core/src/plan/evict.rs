@@ -1,12 +1,11 @@
 //! Making room at the cost of idle slots: the cheapest set, as a whole, or none.
 
-use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use berth_domain::{GpuCount, GpuMemory};
 use smallvec::SmallVec;
 
-use super::victims::{Cost, Loss, Priced, Target};
+use super::victims::{Cost, Priced, Target};
 use super::{Search, Site, ask_of};
 use crate::index::Soon;
 use crate::ledger::{Ask, Phase};
@@ -20,47 +19,25 @@ const DEVICE_BUDGET: u32 = 48;
 const VAIN_BUDGET: u32 = 256;
 /// Victim sets tried on one device or runner before a good set is taken for the best.
 const SET_BUDGET: usize = 256;
-/// Sets that are added up on one device before the best so far is taken.
-const COVER_BUDGET: usize = 4096;
 /// With more idle slots than this on a runner, sets are built device by device.
 const FEW_SLOTS: usize = 8;
 
-/// The cheapest plan so far, and the next best.
-#[derive(Debug, Default)]
-pub(super) struct Cheapest {
-    best: Option<Priced>,
-    next: Option<Priced>,
-}
-
-impl Cheapest {
-    fn offer(&mut self, found: Option<Priced>) {
-        let Some(found) = found else { return };
-        let is_less = |known: &Option<Priced>| known.as_ref().is_none_or(|(cost, _)| found.0 < *cost);
-        if is_less(&self.best) {
-            self.next = self.best.replace(found);
-        } else if is_less(&self.next) {
-            self.next = Some(found);
-        }
-    }
-
-    fn into_site(self) -> Option<Site> {
-        let next_best = self.next.map(|(cost, site)| (site.runner, cost.loss));
-        self.best.map(|(_, site)| Site { next_best, ..site })
-    }
-}
-
 impl Search<'_> {
-    /// The cheapest eviction that makes a whole plan on so many GPUs fit.
-    pub(super) fn evict(&self, count: GpuCount, needs: &[GpuMemory]) -> Option<Site> {
-        let mut cheapest = Cheapest::default();
-        if let ([need], true) = (needs, self.demand.shape.constraints.gpu_uuids.is_empty()) {
-            self.evict_on_one_gpu(count, *need, &mut cheapest);
+    /// The cheapest eviction that makes a whole plan fit.
+    pub(super) fn evict(&self) -> Option<Site> {
+        let mut best: Option<Priced> = None;
+        for (count, needs) in &self.demand.shape.counts {
+            let before = best.as_ref().map(|(cost, _)| cost.clone());
+            if let ([need], true) = (needs.as_slice(), self.demand.shape.constraints.gpu_uuids.is_empty()) {
+                cheaper(&mut best, self.evict_one(*count, *need));
+            }
+            // One victim is the fewest there is, and the shelf of victims gave the cheapest of those.
+            if best.as_ref().is_some_and(|(cost, _)| cost.victims == 1 && Some(cost) != before.as_ref()) {
+                continue;
+            }
+            self.evict_sets(*count, needs, &mut best);
         }
-        // Several GPUs, or a machine that is short of CPU or RAM: other slots than those on the GPU may have to go.
-        if cheapest.best.is_none() {
-            self.evict_on_runners(count, needs, &mut cheapest);
-        }
-        cheapest.into_site()
+        best.map(|(_, site)| site)
     }
 
     /// The cheapest eviction on this very runner.
@@ -68,48 +45,44 @@ impl Search<'_> {
         self.cheapest_on(Target { runner, only: None, count, needs }).map(|(_, site)| site)
     }
 
-    /// One GPU: idle slots are looked at from the one with which the least is lost. Each set that is cheaper than the
-    /// best so far has a member that is, so the search ends where the next slot alone is no cheaper. That one is still
-    /// looked at, for what the next best would have cost.
-    fn evict_on_one_gpu(&self, count: GpuCount, need: GpuMemory, cheapest: &mut Cheapest) {
-        let (mut seen, mut examined) = (BTreeSet::new(), 0);
-        for class in self.state.index.classes().filter(|class| self.matches_class(class)) {
-            class.victims.walk(
+    /// One GPU, one victim: the first on the shelf of victims whose going is enough.
+    fn evict_one(&self, count: GpuCount, need: GpuMemory) -> Option<Priced> {
+        let (mut best, mut vain): (Option<Priced>, u32) = (None, 0);
+        for class in self.state.index.classes() {
+            if !self.matches_class(class) {
+                continue;
+            }
+            let found = class.victims.walk(
                 |gain| gain.may(need, self.demand.own_mark()),
                 |victim, _| {
-                    if !seen.insert((victim.runner, victim.device)) {
-                        return ControlFlow::Continue(());
-                    }
-                    let alone = (self.loss_of(victim.loss), victim.bytes);
-                    let is_last = cheapest.best.as_ref().is_some_and(|(cost, _)| alone >= (cost.loss, cost.bytes));
-                    examined += 1;
+                    self.count_examined(1);
+                    vain += 1;
                     let (runner, only) = (victim.runner, Some(victim.device));
-                    cheapest.offer(self.cheapest_on(Target { runner, only, count, needs: &[need] }));
-                    let budget = if cheapest.best.is_some() { DEVICE_BUDGET } else { VAIN_BUDGET };
-                    if is_last || examined >= budget { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                    match self.price(Target { runner, only, count, needs: &[need] }, &[victim.slot]) {
+                        Some(priced) => ControlFlow::Break(Some(priced)),
+                        None if vain >= VAIN_BUDGET => ControlFlow::Break(None),
+                        None => ControlFlow::Continue(()),
+                    }
                 },
             );
+            cheaper(&mut best, found.flatten());
         }
+        best
     }
 
-    /// Runner by runner, within a budget.
-    fn evict_on_runners(&self, count: GpuCount, needs: &[GpuMemory], cheapest: &mut Cheapest) {
+    /// Several victims, or several GPUs: runner by runner, within a budget.
+    fn evict_sets(&self, count: GpuCount, needs: &[GpuMemory], best: &mut Option<Priced>) {
         let start = self.examined.get();
         if self.demand.shape.constraints.gpu_uuids.is_empty() {
-            let mut seen: SmallVec<[RunnerKey; 16]> = SmallVec::new();
-            self.walk_runners(count, &self.demand.wish(count, needs), Soon::Cleared, |runner| {
-                if seen.contains(&runner) {
-                    return ControlFlow::Continue(());
-                }
-                seen.push(runner);
-                cheapest.offer(self.cheapest_on(Target { runner, only: None, count, needs }));
-                let budget = if cheapest.best.is_some() { DEVICE_BUDGET } else { VAIN_BUDGET };
+            self.walk_shelves(count, &self.demand.wish(count, needs), Soon::Cleared, |key, device| {
+                cheaper(best, self.cheapest_on(Target { runner: key.runner, only: device, count, needs }));
+                let budget = if best.is_some() { DEVICE_BUDGET } else { VAIN_BUDGET };
                 let spent = self.examined.get() - start >= budget;
                 if spent { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
         } else {
             for runner in self.pinned_runners() {
-                cheapest.offer(self.cheapest_on(Target { runner, only: None, count, needs }));
+                cheaper(best, self.cheapest_on(Target { runner, only: None, count, needs }));
             }
         }
     }
@@ -135,7 +108,7 @@ impl Search<'_> {
         priced.or_else(|| self.cheapest_of(target, &candidates))
     }
 
-    /// The cheapest set of these.
+    /// The cheapest of these: sets of one, then of two, and so on.
     fn cheapest_of(&self, target: Target<'_>, candidates: &[SlotKey]) -> Option<Priced> {
         if candidates.is_empty() || !self.is_enough(target, candidates) {
             return None;
@@ -143,22 +116,22 @@ impl Search<'_> {
         if let Some(priced) = self.cheapest_by_sum(target, candidates) {
             return Some(priced);
         }
-        let (mut tried, mut cheapest): (usize, Option<Priced>) = (0, None);
+        let mut tried = 0;
         for size in 1..=candidates.len() {
+            let mut cheapest: Option<Priced> = None;
             let finished = each_subset(candidates, size, &mut |set| {
                 tried += 1;
-                let may_be_cheaper = cheapest.as_ref().is_none_or(|(cost, _)| self.cost_of(&self.rows(set)) < *cost);
-                if may_be_cheaper {
-                    cheaper(&mut cheapest, self.price(target, set));
-                }
+                cheaper(&mut cheapest, self.price(target, set));
                 tried < SET_BUDGET
             });
+            if cheapest.is_some() {
+                return cheapest;
+            }
             if !finished {
                 break;
             }
         }
-        let greedy = || self.price(target, &self.spare_what_is_not_needed(target, self.within_minimum(candidates)));
-        cheapest.or_else(greedy)
+        self.price(target, &self.spare_what_is_not_needed(target, self.within_minimum(candidates)))
     }
 
     /// On one device a set is enough if its bytes are: the cheapest is found by adding, and only that one is priced.
@@ -166,16 +139,29 @@ impl Search<'_> {
         let (device, [need]) = (target.only?, target.needs) else { return None };
         let row = self.state.devices.get(device)?;
         let Ask::Amount(bytes) = ask_of(self.state, row, *need) else { return None };
-        let slots = candidates.iter().filter_map(|key| {
-            let slot = self.state.slots.get(*key)?;
-            let gives = slot.on(device).map_or(0, |gpu| gpu.bytes.get());
-            Some(Candidate { key: *key, gives, loss: self.loss_of(slot.loss), bytes: slot.total_bytes().get() })
-        });
         let missing = bytes.saturating_sub(row.ledger.future_headroom()).get();
-        let mut cover = Cover { candidates: slots.collect(), best: None, chosen: SmallVec::new(), tried: 0 };
-        cover.choose(0, missing, Loss::default(), 0);
-        let (.., set) = cover.best?;
-        self.price(target, &set)
+        let mut tried = 0;
+        for size in 1..=candidates.len() {
+            let mut cheapest: Option<(u64, u64, SmallVec<[SlotKey; 8]>)> = None;
+            each_subset(candidates, size, &mut |set| {
+                tried += 1;
+                let (mut back, mut cost, mut used) = (0u64, 0u64, 0u64);
+                for slot in set.iter().filter_map(|slot| self.state.slots.get(*slot)) {
+                    back = back.saturating_add(slot.on(device).map_or(0, |gpu| gpu.bytes.get()));
+                    cost = cost.saturating_add(slot.total_bytes().get());
+                    used = used.max(slot.idle_since.map_or(0, berth_domain::Timestamp::millis));
+                }
+                let cheaper = cheapest.as_ref().is_none_or(|(least, first, _)| (cost, used) < (*least, *first));
+                if back >= missing && cheaper {
+                    cheapest = Some((cost, used, set.iter().copied().collect()));
+                }
+                tried < SET_BUDGET
+            });
+            if let Some((.., set)) = cheapest {
+                return self.price(target, &set);
+            }
+        }
+        None
     }
 
     /// Victims for several GPUs where there are many: the devices that are cheapest to clear, each by itself.
@@ -221,45 +207,6 @@ fn cheaper(best: &mut Option<Priced>, found: Option<Priced>) {
     let Some(found) = found else { return };
     if best.as_ref().is_none_or(|(cost, _)| found.0 < *cost) {
         *best = Some(found);
-    }
-}
-
-/// One of the slots that may go from a device.
-struct Candidate {
-    key: SlotKey,
-    gives: u64,
-    loss: Loss,
-    bytes: u64,
-}
-
-/// The search for the cheapest set of slots that gives back enough, cheapest slots first. A set that costs as much as the
-/// best already is left at once.
-struct Cover {
-    candidates: SmallVec<[Candidate; 8]>,
-    best: Option<(Loss, u64, SmallVec<[SlotKey; 8]>)>,
-    chosen: SmallVec<[SlotKey; 8]>,
-    tried: usize,
-}
-
-impl Cover {
-    fn choose(&mut self, from: usize, missing: u64, loss: Loss, bytes: u64) {
-        self.tried += 1;
-        if self.best.as_ref().is_some_and(|(least, fewest, _)| (loss, bytes) >= (*least, *fewest)) {
-            return;
-        }
-        if missing == 0 {
-            self.best = Some((loss, bytes, self.chosen.clone()));
-            return;
-        }
-        for next in from..self.candidates.len() {
-            if self.tried >= COVER_BUDGET {
-                return;
-            }
-            let Candidate { key, gives, loss: more, bytes: own } = self.candidates[next];
-            self.chosen.push(key);
-            self.choose(next + 1, missing.saturating_sub(gives), loss.plus(more), bytes.saturating_add(own));
-            self.chosen.pop();
-        }
     }
 }
 

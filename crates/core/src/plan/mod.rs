@@ -27,7 +27,6 @@ pub(crate) use lack::lacks;
 pub(crate) use place::{ask_of, could_use};
 pub(crate) use reserve::{ReservedSite, Wait, choose_reservation};
 pub(crate) use size::Sizes;
-pub(crate) use victims::Loss;
 
 use crate::index::{Soon, Wish};
 use crate::reason::{Closed, Unplaceable, WaitReason};
@@ -61,23 +60,6 @@ pub(crate) struct Site {
     pub(crate) promised: bool,
     /// Idle slots that must go for it.
     pub(crate) victims: SmallVec<[SlotKey; 2]>,
-    /// What is lost with them, and what the next best place would have cost.
-    pub(crate) loss: Loss,
-    pub(crate) next_best: Option<(RunnerKey, Loss)>,
-}
-
-impl Site {
-    fn on(runner: RunnerKey, count: GpuCount) -> Self {
-        Self {
-            runner,
-            count,
-            claims: SmallVec::new(),
-            promised: false,
-            victims: SmallVec::new(),
-            loss: Loss::default(),
-            next_best: None,
-        }
-    }
 }
 
 /// What a slot would take of one device.
@@ -301,24 +283,20 @@ impl<'a> Search<'a> {
         limited.then_some(Choice::Wait(WaitReason::ReplicaLimit))
     }
 
-    /// On the fewest GPUs that will do: a model that is split is slower, and breaks up the fleet. Where it failed last
-    /// only if nowhere else will do.
+    /// Now, else later, else at others' cost; where it failed last only if nowhere else will do.
     fn new_slot(&self) -> Option<Choice> {
-        let anywhere = || self.demand.shape.counts.iter().find_map(|(count, needs)| self.new_slot_on(*count, needs));
+        let anywhere = || {
+            self.place(Soon::Now)
+                .or_else(|| self.place(Soon::Later))
+                .or_else(|| self.evict_on_reserved(true))
+                .or_else(|| self.evict())
+                .or_else(|| self.evict_on_reserved(false))
+        };
         let site = anywhere().or_else(|| {
             self.avoid.take()?;
             anywhere()
         });
         site.map(Choice::Place)
-    }
-
-    /// On so many GPUs: now, else later, else at others' cost.
-    fn new_slot_on(&self, count: GpuCount, needs: &[GpuMemory]) -> Option<Site> {
-        self.place_anywhere(count, needs, Soon::Now)
-            .or_else(|| self.place_anywhere(count, needs, Soon::Later))
-            .or_else(|| self.evict_on_reserved(count, needs, true))
-            .or_else(|| self.evict(count, needs))
-            .or_else(|| self.evict_on_reserved(count, needs, false))
     }
 
     /// Runners with a device that is kept for this demand; or, unless only `own` ones are asked for, for one of a lower
@@ -338,9 +316,11 @@ impl<'a> Search<'a> {
         self.among_reserved(|| runners.into_iter().find_map(|runner| self.place_on(runner, count, needs, soon)))
     }
 
-    fn evict_on_reserved(&self, count: GpuCount, needs: &[GpuMemory], own: bool) -> Option<Site> {
+    fn evict_on_reserved(&self, own: bool) -> Option<Site> {
         let runners = self.reserved_runners(own);
-        self.among_reserved(|| runners.into_iter().find_map(|runner| self.evict_on(runner, count, needs)))
+        let mut each =
+            runners.iter().flat_map(|runner| self.demand.shape.counts.iter().map(move |tried| (*runner, tried)));
+        self.among_reserved(|| each.find_map(|(runner, (count, needs))| self.evict_on(runner, *count, needs)))
     }
 
     fn wait_or_never(&self) -> Choice {

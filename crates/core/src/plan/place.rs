@@ -1,13 +1,12 @@
 //! Finding a place: for every allowed GPU count, smallest first, the best-ranked runner and devices.
 
-use std::cell::Cell;
 use std::ops::ControlFlow;
 
 use berth_domain::{Bytes, GpuCount, GpuMemory, Placement};
 use smallvec::SmallVec;
 
 use super::{Search, Site, SiteClaim, excluded_by};
-use crate::index::{Class, Soon, SpotKey, Strand, StrandChange, Wish};
+use crate::index::{Class, Soon, SpotKey, Wish};
 use crate::ledger::{Ask, Ledger, Phase, Quantity, Shortfall};
 use crate::sabotage::{self, Mutation};
 use crate::state::{Device, Machine, Runner, State};
@@ -22,136 +21,54 @@ pub(crate) fn ask_of(state: &State, device: &Device, need: GpuMemory) -> Ask<Byt
     }
 }
 
-/// Devices looked at after which the best place so far is taken. With the last candidate, which may be a runner with
-/// eight, no more than 64 are.
-const DEVICE_BUDGET: u32 = 56;
-
-/// How good a place is. The field order is the ranking.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Score {
-    /// The change in what is stranded on the runner, in steps.
-    stranded: i64,
-    /// The place in the order of the strategy, ids last.
-    key: SpotKey,
-}
-
-/// A place and its exact score.
-type Ranking = (Score, Site);
+/// A place and its exact rank.
+type Ranking = (SpotKey, Site);
 
 impl Search<'_> {
     /// The best place that has what is needed that soon.
     pub(super) fn place(&self, soon: Soon) -> Option<Site> {
         let counts = &self.demand.shape.counts;
-        counts.iter().find_map(|(count, needs)| self.place_anywhere(*count, needs, soon))
-    }
-
-    /// The best place on so many GPUs, be it kept for this demand or not.
-    pub(super) fn place_anywhere(&self, count: GpuCount, needs: &[GpuMemory], soon: Soon) -> Option<Site> {
-        self.place_count(count, needs, soon).or_else(|| self.place_reserved(count, needs, soon))
+        let at = |count, needs: &[GpuMemory]| {
+            self.place_count(count, needs, soon).or_else(|| self.place_reserved(count, needs, soon))
+        };
+        counts.iter().find_map(|(count, needs)| at(*count, needs))
     }
 
     fn place_count(&self, count: GpuCount, needs: &[GpuMemory], soon: Soon) -> Option<Site> {
         let mut best: Option<Ranking> = None;
         if self.demand.shape.constraints.gpu_uuids.is_empty() {
-            let wish = self.demand.wish(count, needs);
-            // Scarce GPUs are left to those who ask for them by name.
-            for classes in self.classes_by_scarcity(count).chunk_by(|a, b| a.0 == b.0) {
-                for (_, class) in classes {
-                    self.best_of_class(class, count, needs, &wish, soon, &mut best);
+            self.walk_shelves(count, &self.demand.wish(count, needs), soon, |key, devices| {
+                // What ranks equal was found first: no later place can be better.
+                if best.as_ref().is_some_and(|(rank, _)| rank.rank <= key.rank) {
+                    return ControlFlow::Break(());
                 }
-                if best.is_some() {
-                    break;
-                }
-            }
+                self.keep_better(&mut best, self.rank_runner(key.runner, devices, count, needs, soon));
+                ControlFlow::Continue(())
+            });
         } else {
             for runner in self.pinned_runners() {
-                let change = self.strand_change(self.class_of(runner), count, needs);
-                keep_better(&mut best, self.rank_runner(runner, None, count, needs, soon, change));
+                self.keep_better(&mut best, self.rank_runner(runner, None, count, needs, soon));
             }
         }
         best.map(|(_, site)| site)
     }
 
-    /// The classes that match, those first whose GPUs the least work asks for by name. That only matters to work that
-    /// fills the fleet and takes any GPU.
-    fn classes_by_scarcity(&self, count: GpuCount) -> SmallVec<[(u64, &Class); 8]> {
-        let (state, shape) = (self.state, self.demand.shape);
-        let takes_any = count.get() > 0 && shape.constraints.gpu_names.is_empty();
-        let matters = takes_any && shape.placement == Placement::Pack && state.learned.has_names();
-        let scarcity = |class: &Class| if matters { state.index.scarcity(class, &state.learned) } else { 0 };
-        let matching = state.index.classes().filter(|class| self.matches_class(class));
-        let mut classes: SmallVec<[(u64, &Class); 8]> = matching.map(|class| (scarcity(class), class)).collect();
-        if matters {
-            classes.sort_by_key(|(scarcity, _)| *scarcity);
-        }
-        classes
-    }
-
-    /// Looks through the places of one class in the order of the strategy, for one that is better than the best so far.
-    /// Whole subtrees are passed over: those that cannot hold the work, and those that would strand more; once the order
-    /// has come to places that are no better otherwise, also those that would strand as much.
-    fn best_of_class(
-        &self,
-        class: &Class,
-        count: GpuCount,
-        needs: &[GpuMemory],
-        wish: &Wish,
-        soon: Soon,
-        best: &mut Option<Ranking>,
-    ) {
-        let lens = self.state.index.lens_for(class, count, self.demand.shape);
-        let Some(shelf) = self.state.index.shelf(class, lens) else { return };
-        let (own, change) = (self.demand.own_mark(), self.strand_change(Some(class), count, needs));
-        // What a place may strand to be looked at.
-        let most = Cell::new(best.as_ref().map_or(i64::MAX, |(score, _)| score.stranded));
-        shelf.walk(
-            |reach| reach.may(wish, soon, own) && change.least_steps(&reach.strand) <= most.get(),
-            |key, reach| {
-                let score = Score { stranded: change.least_steps(&reach.strand), key: *key };
-                if let Some((known, _)) = best.as_ref()
-                    && score >= *known
-                {
-                    most.set(known.stranded.saturating_sub(1));
-                    return ControlFlow::Continue(());
-                }
-                let only = lens.is_of_devices().then_some(key.device);
-                keep_better(best, self.rank_runner(key.runner, only, count, needs, soon, change));
-                let Some((known, _)) = best.as_ref() else { return ControlFlow::Continue(()) };
-                most.set(most.get().min(known.stranded));
-                if self.examined.get() <= DEVICE_BUDGET { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-            },
-        );
-    }
-
-    /// How a slot would move what is stranded on a runner of this class. Work that is spread over GPUs does not care.
-    fn strand_change(&self, class: Option<&Class>, count: GpuCount, needs: &[GpuMemory]) -> StrandChange {
-        let shape = self.demand.shape;
-        if count.get() > 0 && shape.placement == Placement::Spread {
-            return StrandChange::NONE;
-        }
-        let largest = class.map_or(0, Class::largest_gpu);
-        let bytes = |need: &GpuMemory| match need {
-            GpuMemory::Bytes(bytes) => bytes.get(),
-            GpuMemory::Fraction(part) => part.of(Bytes::new(largest)).get(),
-            GpuMemory::Whole(least) => least.get().max(largest),
-        };
-        let needed = needs.iter().map(bytes).fold(0, u64::saturating_add);
-        StrandChange::of(needed, shape.cpu.get(), self.state.learned.bytes_per_millicore(), largest)
-    }
-
-    /// Walks the runners that might do, best first in each class. A runner may come several times.
-    pub(super) fn walk_runners(
+    /// Walks the places that might do, best first in each class.
+    pub(super) fn walk_shelves(
         &self,
         count: GpuCount,
         wish: &Wish,
         soon: Soon,
-        mut visit: impl FnMut(RunnerKey) -> ControlFlow<()>,
+        mut visit: impl FnMut(&SpotKey, Option<DeviceKey>) -> ControlFlow<()>,
     ) {
         for class in self.state.index.classes().filter(|class| self.matches_class(class)) {
             let lens = self.state.index.lens_for(class, count, self.demand.shape);
             let Some(shelf) = self.state.index.shelf(class, lens) else { continue };
             let own = self.demand.own_mark();
-            shelf.walk(|reach| reach.may(wish, soon, own), |key, _| visit(key.runner));
+            shelf.walk(
+                |reach| reach.may(wish, soon, own),
+                |key, _| visit(key, lens.is_of_devices().then_some(key.device)),
+            );
         }
     }
 
@@ -171,12 +88,16 @@ impl Search<'_> {
         excluded_by(&self.demand.shape.constraints, self.demand.kind, &class.traits).is_none()
     }
 
-    fn class_of(&self, runner: RunnerKey) -> Option<&Class> {
-        self.state.runners.get(runner).and_then(|row| self.state.index.class(row.standing.as_ref()?.0))
+    fn is_of_matching_class(&self, runner: RunnerKey) -> bool {
+        let class = self.state.runners.get(runner).and_then(|row| self.state.index.class(row.standing.as_ref()?.0));
+        class.is_some_and(|class| self.matches_class(class))
     }
 
-    fn is_of_matching_class(&self, runner: RunnerKey) -> bool {
-        self.class_of(runner).is_some_and(|class| self.matches_class(class))
+    fn keep_better(&self, best: &mut Option<Ranking>, found: Option<Ranking>) {
+        let Some(found) = found else { return };
+        if best.as_ref().is_none_or(|(rank, _)| found.0 < *rank) {
+            *best = Some(found);
+        }
     }
 
     /// Whether a runner is one that the model may run on at all.
@@ -185,10 +106,9 @@ impl Search<'_> {
             && (self.demand.shape.constraints.gpu_uuids.is_empty() || self.pinned_runners().contains(&runner))
     }
 
-    /// Whether a slot would fit on this runner without waiting for anybody, on at most so many of its GPUs.
-    pub(crate) fn fits_now_on_at_most(&self, runner: RunnerKey, most: usize) -> bool {
-        let counts = self.demand.shape.counts.iter();
-        let mut counts = counts.filter(|(count, _)| usize::from(count.get()) <= most);
+    /// Whether a slot would fit on this runner without waiting for anybody.
+    pub(crate) fn fits_now_on(&self, runner: RunnerKey) -> bool {
+        let mut counts = self.demand.shape.counts.iter();
         let mut fits = || counts.any(|(count, needs)| self.place_on(runner, *count, needs, Soon::Now).is_some());
         self.matches(runner) && self.among_reserved(&mut fits)
     }
@@ -200,8 +120,7 @@ impl Search<'_> {
 
     /// The best devices of this very runner.
     pub(super) fn place_on(&self, runner: RunnerKey, count: GpuCount, needs: &[GpuMemory], soon: Soon) -> Option<Site> {
-        let change = self.strand_change(self.class_of(runner), count, needs);
-        self.rank_runner(runner, None, count, needs, soon, change).map(|(_, site)| site)
+        self.rank_runner(runner, None, count, needs, soon).map(|(_, site)| site)
     }
 
     /// The best devices of one runner, or of one device of it.
@@ -212,7 +131,6 @@ impl Search<'_> {
         count: GpuCount,
         needs: &[GpuMemory],
         soon: Soon,
-        change: StrandChange,
     ) -> Option<Ranking> {
         let runner = self.state.runners.get(key).filter(|row| row.is_open())?;
         if self.avoid.get() == Some(key) || !self.host_fits(runner, soon, &[]) {
@@ -222,37 +140,18 @@ impl Search<'_> {
         self.count_examined(devices.len());
         let (claims, worst) = self.assign(&devices, needs, soon, &[])?;
         let one = claims.first().filter(|_| count.get() == 1);
-        let attachment = one
+        let index = one
             .and_then(|claim| self.state.devices.get(claim.device)?.attachment_on(key))
             .map_or(0, |row| row.attachment.index);
-        let blank = SpotKey { ordinal: runner.ordinal, runner: key, ..SpotKey::default() };
-        let (runner_room, strand) = self.room_on(runner);
-        let ranked = match (count.get(), self.demand.shape.placement) {
-            (0, Placement::Spread) => SpotKey { rank: self.host_share(runner), ..blank },
-            (0, Placement::Pack) => SpotKey { runner_room, ..blank },
-            (1, Placement::Spread) => SpotKey { rank: worst, index: attachment, ..blank },
-            (_, Placement::Spread) => SpotKey { rank: worst, ..blank },
-            (1, Placement::Pack) => {
-                let device = one.map_or_else(DeviceKey::default, |claim| claim.device);
-                SpotKey { rank: worst, runner_room, attachment, device, ..blank }
-            }
+        let device = one.map_or_else(DeviceKey::default, |claim| claim.device);
+        let rank = match (count.get(), self.demand.shape.placement) {
+            (0, _) => self.host_rank(runner),
             // Several GPUs are packed on the runner that could least hold anything larger.
-            (count, Placement::Pack) => {
-                SpotKey { rank: self.nth_room(runner, usize::from(count)), runner_room, ..blank }
-            }
+            (2.., Placement::Pack) => self.nth_room(runner, usize::from(count.get())),
+            _ => worst,
         };
-        let score = Score { stranded: change.least_steps(&strand), key: ranked };
-        let site = Site { claims, promised: soon != Soon::Now, ..Site::on(key, count) };
-        Some((score, site))
-    }
-
-    /// The room on all open GPUs of a runner, and what is stranded there, as the index knows it.
-    fn room_on(&self, runner: &Runner) -> (u64, Strand) {
-        let devices = runner.devices.iter().filter_map(|device| self.state.devices.get(*device));
-        let rooms = devices.filter(|gpu| gpu.depth.open).map(|gpu| gpu.depth.room);
-        let room = rooms.fold(0, u64::saturating_add);
-        let cpu = self.state.machines.get(runner.machine).map_or(0, |machine| machine.cpu.headroom().get());
-        (room, Strand::of(room, cpu, self.state.learned.bytes_per_millicore()))
+        let site = Site { runner: key, count, claims, promised: soon != Soon::Now, victims: SmallVec::new() };
+        Some((SpotKey { rank, index, ordinal: runner.ordinal, runner: key, device }, site))
     }
 
     /// The room of the `count`-th roomiest device of a runner, as its shelf knows it.
@@ -266,9 +165,13 @@ impl Search<'_> {
         count.checked_sub(1).and_then(|position| rooms.get(position)).copied().unwrap_or(0)
     }
 
-    fn host_share(&self, runner: &Runner) -> u64 {
-        let machine = self.state.machines.get(runner.machine);
-        machine.map_or(u64::MAX, |machine| u64::from(machine.cpu.claimed_share().max(machine.ram.claimed_share())))
+    fn host_rank(&self, runner: &Runner) -> u64 {
+        let Some(machine) = self.state.machines.get(runner.machine) else { return u64::MAX };
+        let share = machine.cpu.claimed_share().max(machine.ram.claimed_share());
+        match self.demand.shape.placement {
+            Placement::Spread => u64::from(share),
+            Placement::Pack => u64::from(berth_domain::Fraction::WHOLE.saturating_sub(share)),
+        }
     }
 
     /// Devices of a runner that are open and match, one by one. MIG instances never work together.
@@ -393,13 +296,6 @@ impl Search<'_> {
         kept.fold((0, 0), |(cpu, ram), row| {
             (u64::saturating_add(cpu, row.cpu.get()), u64::saturating_add(ram, row.ram.get()))
         })
-    }
-}
-
-fn keep_better(best: &mut Option<Ranking>, found: Option<Ranking>) {
-    let Some(found) = found else { return };
-    if best.as_ref().is_none_or(|(score, _)| found.0 < *score) {
-        *best = Some(found);
     }
 }
 

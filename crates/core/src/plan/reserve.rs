@@ -5,7 +5,6 @@
 //! with the fewest jobs of unknown length in the way is taken, then the one whose jobs end first, then the one where the
 //! least has to go.
 
-use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use berth_domain::{Bytes, GpuCount, GpuMemory, Millicores, SlotState, Timestamp};
@@ -68,12 +67,8 @@ impl Search<'_> {
     fn best_place(&self, count: GpuCount, needs: &[GpuMemory]) -> Option<ReservedSite> {
         // Where it failed last only if nowhere else will do.
         let mut best: Option<((bool, Wait), ReservedSite)> = None;
-        let mut seen = BTreeSet::new();
-        let mut consider = |runner: RunnerKey| {
-            if !seen.insert(runner) {
-                return;
-            }
-            let Some(site) = self.reserve_on(runner, count, needs) else { return };
+        let mut consider = |runner: RunnerKey, only: Option<DeviceKey>| {
+            let Some(site) = self.reserve_on(runner, only, count, needs) else { return };
             let rank = (self.demand.avoid == Some(runner), site.wait);
             if best.as_ref().is_none_or(|(least, _)| rank < *least) {
                 best = Some((rank, site));
@@ -81,27 +76,33 @@ impl Search<'_> {
         };
         if self.demand.shape.constraints.gpu_uuids.is_empty() {
             // Devices that are kept already stand on no shelf.
-            self.reserved_runners(false).into_iter().for_each(&mut consider);
+            self.reserved_runners(false).into_iter().for_each(|runner| consider(runner, None));
             // Any place will do in time, so nothing is passed over for having no room now.
             let anything =
                 Wish { count: count.get(), least: None, most: Bytes::ZERO, cpu: Millicores::ZERO, ram: Bytes::ZERO };
-            self.walk_runners(count, &anything, Soon::Cleared, |runner| {
-                consider(runner);
+            self.walk_shelves(count, &anything, Soon::Cleared, |key, device| {
+                consider(key.runner, device);
                 if self.examined.get() >= DEVICE_BUDGET { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
         } else {
-            self.pinned_runners().into_iter().for_each(consider);
+            self.pinned_runners().into_iter().for_each(|runner| consider(runner, None));
         }
         best.map(|(_, site)| site)
     }
 
-    /// The devices of one runner that could hold it in time, with the least to wait for.
-    pub(crate) fn reserve_on(&self, key: RunnerKey, count: GpuCount, needs: &[GpuMemory]) -> Option<ReservedSite> {
+    /// The devices of one runner (or one of them) that could hold it in time, with the least to wait for.
+    pub(crate) fn reserve_on(
+        &self,
+        key: RunnerKey,
+        only: Option<DeviceKey>,
+        count: GpuCount,
+        needs: &[GpuMemory],
+    ) -> Option<ReservedSite> {
         let runner = self.state.runners.get(key).filter(|row| row.is_open())?;
         let machine = self.state.machines.get(runner.machine)?;
         let host = self.wait_for_host(machine)?;
         let mut wait = host;
-        let mut usable = self.among_reserved(|| self.usable_devices(key, runner, None, count));
+        let mut usable = self.among_reserved(|| self.usable_devices(key, runner, only, count));
         // What others keep may be used for a while, but not kept.
         usable.retain(|device| {
             let owner = self.state.devices.get(*device).and_then(|row| row.reserved_for);

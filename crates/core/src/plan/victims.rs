@@ -1,12 +1,11 @@
 //! Who may go for a demand, and what it costs.
 
-use berth_domain::{GpuCount, GpuMemory, Span};
+use berth_domain::{GpuCount, GpuMemory};
 use smallvec::SmallVec;
 
 use super::{Search, Site};
 use crate::index::Soon;
-use crate::log2::Log2;
-use crate::state::{Runner, Slot, use_at};
+use crate::state::{Runner, Slot};
 use crate::table::{DeviceKey, RunnerKey, SlotKey};
 
 /// Where room is to be made: on a runner, or on one device of it.
@@ -18,33 +17,14 @@ pub(super) struct Target<'a> {
     pub(super) needs: &'a [GpuMemory],
 }
 
-/// Bits after the point of a [`Loss`].
-const LOSS_BITS: u32 = 64;
-
-/// What is lost with slots that go: for each the uses it may expect, times the milliseconds that it takes to start it
-/// again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Loss(u128);
-
-impl Loss {
-    /// Together with another.
-    pub(super) fn plus(self, other: Self) -> Self {
-        Self(self.0.saturating_add(other.0))
-    }
-
-    /// As a time, rounded down.
-    pub(crate) fn span(self) -> Span {
-        Span::from_millis(u64::try_from(self.0 >> LOSS_BITS).unwrap_or(u64::MAX))
-    }
-}
-
 /// What an eviction costs. The field order is the ranking.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Cost {
-    pub(super) loss: Loss,
-    pub(super) bytes: u64,
+    pub(super) victims: usize,
+    bytes: u64,
     /// When the most recently used of them was last used.
     last_used: u64,
+    count: GpuCount,
     numbers: SmallVec<[u64; 2]>,
 }
 
@@ -66,7 +46,7 @@ impl Search<'_> {
         }
         slots.retain(|slot| self.state.slots.get(*slot).is_some_and(|row| self.may_go(row)));
         slots.sort_unstable_by_key(|slot| {
-            self.state.slots.get(*slot).map(|row| (row.loss, row.total_bytes(), row.idle_since, row.number))
+            self.state.slots.get(*slot).map(|row| (row.total_bytes(), row.idle_since, row.number))
         });
         slots.dedup();
         slots
@@ -105,33 +85,19 @@ impl Search<'_> {
         }
         let devices = self.usable_devices(target.runner, runner, target.only, target.count);
         let (claims, _) = self.assign(&devices, target.needs, Soon::Later, victims)?;
-        let cost = self.cost_of(&rows);
-        let site = Site {
-            claims,
-            promised: true,
-            victims: victims.iter().copied().collect(),
-            loss: cost.loss,
-            ..Site::on(target.runner, target.count)
-        };
-        Some((cost, site))
-    }
-
-    /// What is lost with a slot, as it is now.
-    pub(super) fn loss_of(&self, loss: Log2) -> Loss {
-        Loss(loss.over(use_at(self.state.counters.requests)).scaled(LOSS_BITS))
-    }
-
-    pub(super) fn cost_of(&self, rows: &[&Slot]) -> Cost {
         let idle = rows.iter().filter_map(|row| row.idle_since).map(berth_domain::Timestamp::millis);
-        Cost {
-            loss: rows.iter().map(|row| self.loss_of(row.loss)).fold(Loss::default(), Loss::plus),
+        let cost = Cost {
+            victims: rows.len(),
             bytes: rows.iter().map(|row| row.total_bytes().get()).fold(0, u64::saturating_add),
             last_used: idle.max().unwrap_or(0),
+            count: target.count,
             numbers: rows.iter().map(|row| row.number).collect(),
-        }
+        };
+        let victims = victims.iter().copied().collect();
+        Some((cost, Site { runner: target.runner, count: target.count, claims, promised: true, victims }))
     }
 
-    pub(super) fn rows(&self, slots: &[SlotKey]) -> SmallVec<[&Slot; 4]> {
+    fn rows(&self, slots: &[SlotKey]) -> SmallVec<[&Slot; 4]> {
         slots.iter().filter_map(|slot| self.state.slots.get(*slot)).collect()
     }
 

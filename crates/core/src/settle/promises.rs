@@ -97,9 +97,7 @@ fn fits_elsewhere(state: &State, slot: &Slot, runners: &BTreeSet<RunnerKey>) -> 
     let first = state.workloads_of(slot).first().copied();
     let Some(demand) = first.and_then(|workload| Demand::of_workload(state, workload)) else { return false };
     let search = Search::new(state, demand);
-    // A place on more GPUs is not better: the plan prefers a promise on fewer, and the two would alternate for ever.
-    let most = slot.gpus.len();
-    runners.iter().any(|runner| search.fits_now_on_at_most(*runner, most))
+    runners.iter().any(|runner| search.fits_now_on(*runner))
 }
 
 fn withdraw(state: &State, slot: &Slot, now: Timestamp) -> Decision {

@@ -88,7 +88,7 @@ fn improve(state: &State, row: &Reservation, now: Timestamp) -> Option<Vec<Event
         return None;
     }
     let needs = demand.shape.counts.iter().find(|(count, _)| usize::from(count.get()) == row.devices.len());
-    let here = needs.and_then(|(count, needs)| Search::new(state, demand).reserve_on(row.runner, *count, needs));
+    let here = needs.and_then(|(count, needs)| Search::new(state, demand).reserve_on(row.runner, None, *count, needs));
     let best = choose_reservation(state, demand);
     match (here, best) {
         (None, None) => Some(vec![Event::ReservationEnded { owner: state.name_of(row.owner)? }]),

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::memory::{self, Watched};
 use crate::state::slot::Slot;
-use crate::state::usage::Usage;
 use crate::state::work::QueueKey;
 use crate::table::{ModelKey, Row, ShapeKey, SlotKey};
 
@@ -101,9 +100,6 @@ pub(crate) struct Model {
     /// What the slots of this revision were seen to use, and what is charged instead of what its entry says.
     #[serde(default)]
     pub(crate) memory: BTreeMap<GpuCount, Watched>,
-    /// How much it is used and how long its slots take to start.
-    #[serde(default)]
-    pub(crate) usage: Usage,
 }
 
 impl Row<Arc<Shape>> for ShapeRow {
@@ -127,7 +123,6 @@ impl Row<ModelName> for Model {
             waiting_leases: BTreeSet::new(),
             waiting_jobs: BTreeSet::new(),
             memory: self.memory.clone(),
-            usage: self.usage.clone(),
             ..*self
         }
     }

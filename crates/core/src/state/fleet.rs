@@ -74,9 +74,8 @@ pub enum Admission {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Runner {
     pub(crate) id: RunnerId,
-    /// Its place in the order of ids: the last tie-break of a ranking.
-    #[serde(skip)]
-    pub(crate) ordinal: u64,
+    /// The order in which runners became known: the last tie-break of a ranking.
+    pub(crate) ordinal: u32,
     pub(crate) machine: MachineKey,
     /// The boot of its machine that it last reported.
     pub(crate) boot: Option<BootId>,
@@ -113,7 +112,7 @@ pub(crate) struct Runner {
     /// What its class counts it as.
     #[serde(skip)]
     pub(crate) standing: Option<(ClassKey, Standing, Arc<Profile>)>,
-    /// Where it stands on the shelves of its class.
+    /// Where it stands on the shelves of its class, one key for each lens of several GPUs.
     #[serde(skip)]
     pub(crate) spots: SmallVec<[Spot; 4]>,
 }
@@ -157,6 +156,8 @@ pub(crate) struct AttachmentRow {
     pub(crate) health: GpuHealth,
     /// The runner is not lost: its word counts.
     pub(crate) is_heard: bool,
+    #[serde(skip)]
+    pub(crate) spots: Vec<Spot>,
     #[serde(skip)]
     pub(crate) victims: Vec<VictimKey>,
 }

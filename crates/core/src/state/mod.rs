@@ -5,13 +5,10 @@ mod catalogue;
 mod dirty_set;
 mod fleet;
 mod history;
-mod learned;
 mod link;
 mod owners;
-mod runner_order;
 mod slot;
 mod timers;
-mod usage;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,13 +27,10 @@ pub(crate) use dirty_set::DirtySet;
 pub use fleet::{Admission, Liveness};
 pub(crate) use fleet::{AttachmentRow, Device, Machine, MissingGpu, Runner, badness, offered};
 pub(crate) use history::{EpochStart, History};
-pub(crate) use learned::Learned;
 pub use owners::OwnerPhase;
 pub(crate) use owners::Owners;
-pub(crate) use runner_order::RunnerOrder;
 pub(crate) use slot::{Slot, SlotGpu};
 pub(crate) use timers::{Timer, Timers};
-pub(crate) use usage::{Usage, use_at};
 pub(crate) use work::{Claimant, Queue, QueueKey, Reservation, Workload};
 
 use crate::index::Index;
@@ -59,8 +53,6 @@ pub struct State {
     pub(crate) timers_from: Timestamp,
     pub(crate) machines: Table<MachineKey, MachineId, Machine>,
     pub(crate) runners: Table<RunnerKey, RunnerId, Runner>,
-    /// The order of runners by id.
-    pub(crate) runner_order: RunnerOrder,
     /// What operators said of runners that name a machine of another runner: which one, and whether it is the same.
     pub(crate) machine_words: BTreeMap<RunnerId, (MachineId, bool)>,
     pub(crate) devices: Table<DeviceKey, DeviceUuid, Device>,
@@ -93,8 +85,6 @@ pub struct State {
     pub(crate) index: Index,
     pub(crate) dirty: DirtySet,
     pub(crate) counters: Counters,
-    /// What was learned from the work that was submitted.
-    pub(crate) learned: Learned,
     /// Runners whose agents should ask again, once somebody wants to know.
     pub(crate) called: Option<Vec<RunnerId>>,
     /// The snapshot that is being made: everything but rows, as it was when it was begun.
@@ -115,9 +105,7 @@ pub(crate) struct Counters {
     /// The number of the last slot id that was given out.
     pub(crate) slot_ids: u64,
     pub(crate) workloads: u64,
-    /// Requests for models: the clock by which uses grow old.
-    #[serde(default)]
-    pub(crate) requests: u64,
+    pub(crate) runners: u32,
     pub(crate) evictions: u64,
     /// Events that broke a line they should have kept: always zero, or there is a bug.
     pub(crate) faults: u64,
@@ -137,7 +125,6 @@ impl State {
             timers_from: Timestamp::default(),
             machines: Table::default(),
             runners: Table::default(),
-            runner_order: RunnerOrder::default(),
             machine_words: BTreeMap::new(),
             devices: Table::default(),
             cordons: BTreeSet::new(),
@@ -159,7 +146,6 @@ impl State {
             index: Index::default(),
             dirty: DirtySet::default(),
             counters: Counters::default(),
-            learned: Learned::default(),
             called: None,
             pictured: None,
         }

@@ -8,7 +8,6 @@ use berth_domain::{
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use crate::log2::Log2;
 use crate::reason::{StopReason, UnknownReason};
 use crate::state::{OpenSlot, SlotName};
 use crate::table::{DeviceKey, ModelKey, Row, RunnerKey, WorkloadKey};
@@ -49,9 +48,6 @@ pub(crate) struct Slot {
     pub(crate) created: Timestamp,
     pub(crate) ready_since: Option<Timestamp>,
     pub(crate) idle_since: Option<Timestamp>,
-    /// What would be lost with it, as it was when it became idle.
-    #[serde(default)]
-    pub(crate) loss: Log2,
     /// Its agent has mentioned it.
     pub(crate) seen: bool,
     /// It has run long enough to be evicted.
